@@ -1,0 +1,1 @@
+//! Harness shared by the tests that need real processes, probes or the simulated device.

@@ -1,0 +1,36 @@
+//! Device signals behind one trait, read on a thread of its own with a deadline.
+
+use crate::trace::{Device, DeviceProcess, Reading};
+
+/// What one poll of a device library brought.
+#[derive(Debug, Default)]
+pub struct Polled {
+    /// New windows only, in order, on CLOCK_MONOTONIC.
+    pub readings: Vec<Reading>,
+    pub processes: Vec<DeviceProcess>,
+}
+
+/// A source of device readings. Implementations may block; callers run them on a thread of their own.
+pub trait DeviceSignal: Send {
+    /// The devices, in NVML index order.
+    ///
+    /// # Errors
+    /// When the library answers for no device at all.
+    fn devices(&mut self) -> Result<Vec<Device>, GpuError>;
+
+    /// Everything new since the last poll.
+    ///
+    /// # Errors
+    /// When the library failed as a whole; one device's silence is a reading without a value instead.
+    fn poll(&mut self) -> Result<Polled, GpuError>;
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum GpuError {
+    #[error("{path}: not an NVML library: {source}")]
+    NotNvml { path: String, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("no NVML library found ({tried}); GPU idle time cannot be measured, name one with --nvml PATH")]
+    NoLibrary { tried: String },
+    #[error("NVML call {call} failed: {source}")]
+    Call { call: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
+}

@@ -1,0 +1,1 @@
+//! Turns a report into what a person or a program reads. Computes nothing.

@@ -1,0 +1,1 @@
+//! Names for addresses: kernel, native (ELF, DWARF). Resolved into the trace when recording ends.

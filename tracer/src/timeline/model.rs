@@ -1,0 +1,169 @@
+//! The types every later stage reads.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::trace::{
+    BlockTotal, CgroupTick, CudaCall, Device, DeviceProcess, File, FileId, GovernorStep, Host, HostTick,
+    Loss, MajorFault, Ns, OffCpu, ProbeStatus, RanInstead, Reading, Sample, Span, Stack, StackId, Submits,
+    Symbol, TargetKind, ThreadKey, WaitTotal,
+};
+
+/// A whole recording, indexed. All vectors are sorted by time.
+#[derive(Debug, Default)]
+pub struct Timeline {
+    pub host: Host,
+    /// From the recording's start to its last record.
+    pub span: Span,
+    /// The recording ended in order; otherwise it is cut.
+    pub ended: Option<crate::trace::End>,
+    pub probes: Vec<ProbeStatus>,
+    pub devices: BTreeMap<u32, DeviceTrack>,
+    pub threads: BTreeMap<ThreadKey, Thread>,
+    pub files: BTreeMap<FileId, File>,
+    pub stacks: BTreeMap<StackId, Stack>,
+    /// Names by (pid, 0 for the kernel; address).
+    pub names: BTreeMap<(u32, u64), Arc<Symbol>>,
+    pub blocks: Vec<BlockTotal>,
+    pub ran_instead: Vec<RanInstead>,
+    pub host_ticks: Vec<HostTick>,
+    pub cgroup_ticks: Vec<CgroupTick>,
+    pub losses: Vec<Loss>,
+    pub steps: Vec<GovernorStep>,
+}
+
+#[derive(Debug, Default)]
+pub struct DeviceTrack {
+    pub device: Device,
+    /// In order, not overlapping.
+    pub readings: Vec<Reading>,
+    pub processes: Vec<DeviceProcess>,
+}
+
+#[derive(Debug)]
+pub struct Thread {
+    pub key: ThreadKey,
+    pub pid: u32,
+    pub ppid: u32,
+    pub comm: String,
+    pub kind: TargetKind,
+    pub kernel_thread: bool,
+    pub creator: Option<ThreadKey>,
+    pub born: Option<Ns>,
+    pub exited: Option<Ns>,
+    /// Times at which it ran `execve`.
+    pub execs: Vec<Ns>,
+    pub cgroups: Vec<(String, String)>,
+    pub cmdline: Vec<String>,
+    /// Adjacent, in order, covering the thread's life within the recording exactly; empty for bystanders.
+    pub slices: Vec<Slice>,
+    pub off_cpu: Vec<OffCpu>,
+    pub totals: Vec<WaitTotal>,
+    pub samples: Vec<Sample>,
+    pub faults: Vec<MajorFault>,
+    pub submits: Vec<Submits>,
+    pub calls: Vec<CudaCall>,
+}
+
+/// One stretch of a thread's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slice {
+    pub span: Span,
+    pub activity: Activity,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activity {
+    /// On a processor, as far as records tell; what short stays ([`WaitTotal`]s) take of it is asked of
+    /// [`Thread::shorts`].
+    Running,
+    /// Waiting for a processor; index into [`Thread::off_cpu`].
+    Runnable(usize),
+    /// Waiting for an event; index into [`Thread::off_cpu`].
+    Blocked(usize),
+    /// The thread's records for this stretch were lost or it was not yet a target.
+    Unseen,
+}
+
+/// What the short stays took of a running stretch, by largest remainder: the parts never exceed it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shorts {
+    pub blocked: Vec<ShortWait>,
+    pub runnable_ns: u64,
+    pub throttled_ns: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShortWait {
+    pub waker: Option<ThreadKey>,
+    pub syscall: i32,
+    pub arg0: u64,
+    pub count: u64,
+    pub ns: u64,
+}
+
+/// One named frame of a stack.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NamedFrame {
+    /// Function name, or `module+0x1234` where there is none.
+    pub name: String,
+    /// Base name of the file it lies in; `[kernel]` for the kernel, empty where not known.
+    pub module: String,
+    pub file: Option<String>,
+    pub line: Option<u32>,
+    /// Whether `name` is a real symbol.
+    pub resolved: bool,
+}
+
+impl Thread {
+    /// The slices that overlap `span`, clipped to it, in order.
+    pub fn slices_in(&self, span: Span) -> impl Iterator<Item = Slice> + '_ {
+        let from = self.slices.partition_point(|s| s.span.end <= span.start);
+        self.slices[from..]
+            .iter()
+            .take_while(move |s| s.span.start < span.end)
+            .filter_map(move |s| s.span.intersect(span).map(|i| Slice { span: i, activity: s.activity }))
+    }
+}
+
+impl Timeline {
+    /// The frames of a stack, innermost first, inlined functions unfolded. Empty for stack 0 and for one
+    /// that was lost.
+    #[must_use]
+    pub fn frames(&self, id: StackId) -> Vec<NamedFrame> {
+        let Some(stack) = self.stacks.get(&id) else { return Vec::new() };
+        let pid = match stack.kind {
+            crate::trace::StackKind::Kernel => 0,
+            crate::trace::StackKind::User => stack.pid,
+        };
+        let mut frames = Vec::new();
+        for &address in &stack.addresses {
+            match self.names.get(&(pid, address)) {
+                Some(symbol) if !symbol.frames.is_empty() => {
+                    frames.extend(symbol.frames.iter().map(|f| NamedFrame {
+                        name: f.function.clone(),
+                        module: symbol.module.clone(),
+                        file: f.file.clone(),
+                        line: f.line,
+                        resolved: true,
+                    }));
+                }
+                Some(symbol) if !symbol.module.is_empty() => frames.push(NamedFrame {
+                    name: format!("{}+{:#x}", symbol.module, symbol.file_offset),
+                    module: symbol.module.clone(),
+                    file: None,
+                    line: None,
+                    resolved: false,
+                }),
+                _ => frames.push(NamedFrame {
+                    name: format!("{address:#x}"),
+                    module: String::new(),
+                    file: None,
+                    line: None,
+                    resolved: false,
+                }),
+            }
+        }
+        frames
+    }
+}
