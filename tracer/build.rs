@@ -65,7 +65,10 @@ fn build(toolchain: &Toolchain, out: &Path) -> PathBuf {
     // What the outer cargo and rustup set for themselves must not leak into this one.
     for (name, _) in env::vars_os() {
         let n = name.to_string_lossy();
-        if (n.starts_with("CARGO") && n != "CARGO_HOME" && n != "CARGO_HTTP_CAINFO" && !n.starts_with("CARGO_REGISTR"))
+        if (n.starts_with("CARGO")
+            && n != "CARGO_HOME"
+            && n != "CARGO_HTTP_CAINFO"
+            && !n.starts_with("CARGO_REGISTR"))
             || n.starts_with("RUSTC")
             || n.starts_with("RUSTUP")
             || n == "RUSTFLAGS"

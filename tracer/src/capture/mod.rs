@@ -1,1 +1,28 @@
 //! Loads and attaches the kernel side, drains its rings, keeps the process table, writes the trace.
+//!
+//! `tracer` is the door to the kernel side; `cuda` finds driver libraries and the offsets of their entry
+//! points; `recorder` ties both, the process table and the device signal together.
+
+pub mod cuda;
+pub mod tracer;
+
+use std::path::PathBuf;
+
+/// Why recording could not start or go on. Each has its own exit status (`cli::exit`).
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    #[error(
+        "root is needed to trace the kernel (or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE): run it with sudo"
+    )]
+    NotPermitted,
+    #[error(
+        "this kernel has no BTF ({path}): whyidle needs a kernel built with CONFIG_DEBUG_INFO_BTF, 5.10 or later"
+    )]
+    NoBtf { path: PathBuf },
+    #[error("kernel {found} is too old: whyidle needs 5.10 or later")]
+    KernelTooOld { found: String },
+    #[error("no probe could be attached: {reason}")]
+    NoProbe { reason: String },
+    #[error("kernel side: {what}: {source}")]
+    Kernel { what: String, source: Box<dyn std::error::Error + Send + Sync> },
+}
