@@ -3,7 +3,22 @@
 //! `tracer` is the door to the kernel side; `cuda` finds driver libraries and the offsets of their entry
 //! points; `recorder` ties both, the process table and the device signal together.
 
+mod adopt;
+pub mod btf;
 pub mod cuda;
+pub mod decode;
+mod decode_wait;
+mod kallsyms;
+mod load;
+mod misses;
+pub mod now;
+mod open;
+pub mod probes;
+mod proc_waits;
+mod rings;
+mod syscalls;
+mod tables;
+mod targets;
 pub mod tracer;
 
 use std::path::PathBuf;

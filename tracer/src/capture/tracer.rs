@@ -1,11 +1,31 @@
 //! The door to the kernel side: load, attach, targets, drain, detach.
 
+use std::collections::HashSet;
+use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
+use aya::maps::{Array, MapData};
+use aya::programs::UProbe;
+use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope};
+use aya::{Ebpf, maps};
+use tracer_ebpf::wire::{CudaState, ThreadState, call};
+
 use super::CaptureError;
+use super::adopt::Adoption;
+use super::btf::Kernel;
 use super::cuda::EntryPoint;
-use crate::trace::{ProbeStatus, Record, TargetKind};
+use super::decode::{Decoder, family_position};
+use super::kallsyms::Entries;
+use super::now::now;
+use super::rings::{Rings, missing};
+use super::tables::{Tables, take};
+use super::targets::{self, Pids};
+use super::{load, misses, open, probes, syscalls};
+use crate::trace::{Loss, LossCause, LossClass, Ns, ProbeStatus, Record, TargetKind};
+
+/// Losses go out at most this often.
+const LOSSES_EVERY: Ns = 1_000_000_000;
 
 /// What the kernel side is told at load time.
 #[derive(Clone, Debug)]
@@ -38,8 +58,31 @@ impl Default for Config {
 }
 
 /// The attached kernel side. Dropping it detaches everything.
-#[derive(Debug)]
-pub struct Tracer {}
+pub struct Tracer {
+    ebpf: Ebpf,
+    rings: Rings,
+    tables: Tables,
+    pids: Pids,
+    threads: maps::HashMap<MapData, u32, ThreadState>,
+    cuda: maps::HashMap<MapData, u32, CudaState>,
+    decoder: Decoder,
+    adoption: Adoption,
+    probes: Vec<ProbeStatus>,
+    /// Records made here, handed out with the next drain.
+    pending: Vec<Record>,
+    /// Processes with targets, for the last look at `/proc`.
+    processes: HashSet<u32>,
+    misses: misses::Misses,
+    losses_at: Ns,
+    undecodable: u64,
+    all: bool,
+}
+
+impl fmt::Debug for Tracer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tracer").field("probes", &self.probes).finish_non_exhaustive()
+    }
+}
 
 impl Tracer {
     /// Loads the object for the running kernel and attaches every probe that can be.
@@ -47,30 +90,125 @@ impl Tracer {
     /// # Errors
     /// Not root, no BTF, kernel too old, or nothing at all could be attached.
     pub fn attach(config: &Config) -> Result<Self, CaptureError> {
-        let _ = config;
-        Err(CaptureError::NotPermitted)
+        load::check()?;
+        let kernel = Kernel::running()?;
+        let (mut ebpf, btf) = load::load(config, &kernel)?;
+        fill_tables(&mut ebpf, config)?;
+        let attached_at = now();
+        let rings = Rings::new(&mut ebpf)?;
+        let tables = Tables::new(&mut ebpf, attached_at)?;
+        let pids = Pids::new(&mut ebpf)?;
+        let threads = take(&mut ebpf, "THREADS")?;
+        let cuda = take(&mut ebpf, "CUDA")?;
+        let cpus = aya::util::online_cpus()
+            .map_err(|(path, e)| CaptureError::Kernel { what: path.into(), source: Box::new(e) })?;
+        let statuses = probes::attach(&mut ebpf, &btf, &kernel, config.sample_hz, &cpus);
+        if let Some(first) = statuses.first()
+            && statuses.iter().all(|s| !s.attached)
+        {
+            return Err(CaptureError::NoProbe { reason: format!("{}: {}", first.name, first.reason) });
+        }
+        let mut tracer = Self {
+            rings,
+            tables,
+            pids,
+            threads,
+            cuda,
+            decoder: Decoder::new(Entries::running(), attached_at),
+            adoption: Adoption::new(config.adopt_cap),
+            probes: statuses,
+            pending: Vec::new(),
+            processes: HashSet::new(),
+            misses: misses::Misses::default(),
+            losses_at: attached_at,
+            undecodable: 0,
+            all: config.all,
+            ebpf,
+        };
+        if config.all {
+            for pid in targets::processes() {
+                tracer.add_process(pid, TargetKind::Named)?;
+            }
+        }
+        Ok(tracer)
     }
 
     /// Which probes are in place, and why the others are not.
     #[must_use]
     pub fn probes(&self) -> Vec<ProbeStatus> {
-        Vec::new()
+        self.probes.clone()
+    }
+
+    /// Time the kernel spent in each program and how often it ran, as `(name, ns, runs)`; zeros unless the
+    /// kernel's statistics are on (`aya::sys::enable_stats`).
+    #[must_use]
+    pub fn run_times(&self) -> Vec<(String, u64, u64)> {
+        self.ebpf
+            .programs()
+            .filter_map(|(name, program)| {
+                let info = program.info().ok()?;
+                Some((name.to_owned(), u64::try_from(info.run_time().as_nanos()).ok()?, info.run_count()))
+            })
+            .collect()
     }
 
     /// Makes all threads of a process targets; children and new threads inherit it in the kernel.
+    /// A process that is gone, and the tracer's own, are left out.
     ///
     /// # Errors
     /// The target map is full.
     pub fn add_process(&mut self, pid: u32, kind: TargetKind) -> Result<(), CaptureError> {
-        let _ = (pid, kind);
-        Ok(())
+        if pid == std::process::id() {
+            return Ok(());
+        }
+        self.processes.insert(pid);
+        // Threads born while the list was read are on the next one, or children of targets already.
+        loop {
+            let mut added = false;
+            for tid in targets::threads(pid) {
+                if self.pids.contains(tid) {
+                    continue;
+                }
+                let at = now();
+                let Some(seen) = targets::identity(at, pid, tid, kind) else { continue };
+                added |= self.pids.add(tid);
+                self.decoder.since.insert(seen.key, at);
+                self.pending.push(Record::Thread(seen));
+            }
+            if !added {
+                return Ok(());
+            }
+        }
     }
 
     /// Attaches the CUDA entry points of one library, all processes that map it.
     /// Returns one status per entry point that could not be attached.
     pub fn attach_cuda(&mut self, library: &Path, entry_points: &[EntryPoint]) -> Vec<ProbeStatus> {
-        let _ = (library, entry_points);
-        Vec::new()
+        let mut failed = Vec::new();
+        for point in entry_points {
+            self.decoder.entry_points.insert(point.id, point.name);
+            let programs: &[&str] =
+                if point.wants_return { &["cuda_return", "cuda_enter"] } else { &["cuda_submit"] };
+            for program in programs {
+                if let Err(reason) = self.attach_uprobe(program, library, point) {
+                    failed.push(ProbeStatus { name: point.name.into(), attached: false, reason });
+                    break;
+                }
+            }
+        }
+        failed
+    }
+
+    fn attach_uprobe(&mut self, program: &str, library: &Path, point: &EntryPoint) -> Result<(), String> {
+        let entry = self.ebpf.program_mut(program).ok_or("no such program in the kernel object")?;
+        let probe: &mut UProbe = entry.try_into().map_err(|e: aya::programs::ProgramError| e.to_string())?;
+        let cookie = u64::from(family_position(point.family)) << 32 | u64::from(point.id);
+        let at = UProbeAttachPoint {
+            location: UProbeAttachLocation::AbsoluteOffset(point.file_offset),
+            cookie: Some(cookie),
+        };
+        probe.attach(at, library, UProbeScope::AllProcesses).map_err(|e| e.to_string())?;
+        Ok(())
     }
 
     /// Waits until a ring holds enough to be worth a wake-up, or for `timeout`.
@@ -78,8 +216,7 @@ impl Tracer {
     /// # Errors
     /// `poll` failed.
     pub fn wait(&self, timeout: Duration) -> Result<(), CaptureError> {
-        let _ = timeout;
-        Ok(())
+        self.rings.wait(timeout)
     }
 
     /// Hands over every record now in the rings, in the order of their rings (not of time).
@@ -87,7 +224,30 @@ impl Tracer {
     /// # Errors
     /// A ring could not be read.
     pub fn drain(&mut self, sink: &mut dyn FnMut(Record)) -> Result<(), CaptureError> {
-        let _ = sink;
+        for record in self.pending.drain(..) {
+            sink(record);
+        }
+        let Self { rings, decoder, adoption, processes, undecodable, pids, .. } = self;
+        rings.drain(|bytes| match decoder.decode(bytes) {
+            Ok(record) => {
+                if let Record::Thread(seen) = &record
+                    && seen.kind == TargetKind::Inherited
+                {
+                    processes.insert(seen.pid);
+                }
+                let adopted = adoption.see(&record, pids);
+                sink(record);
+                if let Some(seen) = adopted {
+                    decoder.since.insert(seen.key, seen.at);
+                    processes.insert(seen.pid);
+                    sink(Record::Thread(seen));
+                }
+            }
+            Err(error) => {
+                *undecodable += 1;
+                tracing::debug!(%error, "a record from the kernel");
+            }
+        });
         Ok(())
     }
 
@@ -97,7 +257,23 @@ impl Tracer {
     /// # Errors
     /// A map could not be read.
     pub fn tick(&mut self, sink: &mut dyn FnMut(Record)) -> Result<(), CaptureError> {
-        let _ = sink;
+        let at = now();
+        self.tables.flush(at, sink)?;
+        if at >= self.losses_at + LOSSES_EVERY {
+            self.losses(at, sink)?;
+        }
+        Ok(())
+    }
+
+    fn losses(&mut self, at: Ns, sink: &mut dyn FnMut(Record)) -> Result<(), CaptureError> {
+        self.losses_at = at;
+        self.tables.losses(at, sink)?;
+        self.misses.read(&self.ebpf, at, sink);
+        if self.undecodable > 0 {
+            let count = std::mem::take(&mut self.undecodable);
+            let (class, cause) = (LossClass::OffCpu, LossCause::Undecodable);
+            sink(Record::Loss(Loss { at, class, cpu: None, cause, count, ns_at_risk: 0 }));
+        }
         Ok(())
     }
 
@@ -105,8 +281,37 @@ impl Tracer {
     ///
     /// # Errors
     /// A map could not be read.
-    pub fn finish(self, sink: &mut dyn FnMut(Record)) -> Result<(), CaptureError> {
-        let _ = sink;
-        Ok(())
+    pub fn finish(mut self, sink: &mut dyn FnMut(Record)) -> Result<(), CaptureError> {
+        // `/proc` is asked while the threads still are what they were.
+        let end = now();
+        let sleepers = open::look(&self.processes, &self.pids, self.all);
+        probes::detach(&mut self.ebpf);
+        self.drain(sink)?;
+        self.tables.flush(now(), sink)?;
+        self.losses(now(), sink)?;
+        open::waits(&self.threads, &self.decoder, sleepers, end, sink)?;
+        open::cuda(&self.cuda, &self.decoder, sink)
     }
+}
+
+/// Majors and system calls.
+fn fill_tables(ebpf: &mut Ebpf, config: &Config) -> Result<(), CaptureError> {
+    let failed = |e| CaptureError::Kernel { what: "filling a map".into(), source: Box::new(e) };
+    // Borrowed, not taken: a map that is closed here is not there when the programs are loaded.
+    let mut majors: Array<&mut MapData, u8> = borrow(ebpf, "MAJORS")?;
+    for major in &config.nvidia_majors {
+        if *major < majors.len() {
+            majors.set(*major, 1, 0).map_err(failed)?;
+        }
+    }
+    let mut calls: Array<&mut MapData, u8> = borrow(ebpf, "SYSCALLS")?;
+    for (nr, row) in syscalls::CALLS.iter().filter(|(nr, _)| *nr < call::ROWS) {
+        calls.set(*nr, *row, 0).map_err(failed)?;
+    }
+    Ok(())
+}
+
+fn borrow<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<Array<&'a mut MapData, u8>, CaptureError> {
+    let map = ebpf.map_mut(name).ok_or_else(|| missing(name))?;
+    Array::try_from(map).map_err(|e| CaptureError::Kernel { what: name.into(), source: Box::new(e) })
 }
