@@ -1,18 +1,14 @@
 //! Records to bytes and back: postcard with a length before each, so that a record of an unknown kind can be
 //! passed over.
 
+use postcard::Error;
+use postcard::de_flavors::Flavor;
+use serde::Deserialize;
+
 use super::record::Record;
 
-/// Zero bytes a record cut short is read on with. Every field type reads zeros as its empty value, so that a
-/// field appended to a record since the trace was written comes out empty.
-const ZEROS: usize = 256;
-
 /// Appends length and record to `payload`. `scratch` only saves allocations.
-pub(super) fn encode(
-    record: &Record,
-    payload: &mut Vec<u8>,
-    scratch: &mut Vec<u8>,
-) -> Result<(), postcard::Error> {
+pub(super) fn encode(record: &Record, payload: &mut Vec<u8>, scratch: &mut Vec<u8>) -> Result<(), Error> {
     scratch.clear();
     *scratch = postcard::to_extend(record, std::mem::take(scratch))?;
     let mut length = [0; 10];
@@ -49,30 +45,63 @@ pub(super) fn decode(payload: &mut &[u8]) -> Option<Decoded> {
 }
 
 fn decode_one(body: &[u8]) -> Decoded {
-    // Bytes left over are fields that a later version appended.
-    match postcard::take_from_bytes::<Record>(body) {
-        Ok((record, _)) => Decoded::Record(Box::new(record)),
-        Err(postcard::Error::DeserializeUnexpectedEnd) => match extended(body) {
-            Some(record) => Decoded::Record(Box::new(record)),
-            None => unreadable(body),
-        },
-        Err(_) => unreadable(body),
+    if let Ok(record) = decode_body(body) {
+        return Decoded::Record(Box::new(record));
+    }
+    let Ok((kind, _)) = postcard::take_from_bytes::<u32>(body) else { return Decoded::Undecodable };
+    // A known kind reads from its number alone, so what does not is unknown here.
+    let mut number = [0; 5];
+    match postcard::to_slice(&kind, &mut number).map(|number| decode_body(number).is_ok()) {
+        Ok(false) => Decoded::LaterKind,
+        _ => Decoded::Undecodable,
     }
 }
 
-fn extended(body: &[u8]) -> Option<Record> {
-    let mut longer = Vec::with_capacity(body.len() + ZEROS);
-    longer.extend_from_slice(body);
-    longer.resize(body.len() + ZEROS, 0);
-    postcard::from_bytes(&longer).ok()
+/// Bytes left over are fields that a later version appended, and ignored.
+fn decode_body(body: &[u8]) -> Result<Record, Error> {
+    let (bytes, zeros) = (body, Padded::ZEROS.len());
+    Record::deserialize(&mut postcard::Deserializer::from_flavor(Padded { bytes, zeros }))
 }
 
-/// A known kind reads from its number and zeros alone, so what does not is unknown here.
-fn unreadable(body: &[u8]) -> Decoded {
-    let Ok((kind, _)) = postcard::take_from_bytes::<u32>(body) else { return Decoded::Undecodable };
-    let mut number = [0; 5];
-    match postcard::to_slice(&kind, &mut number).ok().and_then(|number| extended(number)) {
-        Some(_) => Decoded::Undecodable,
-        None => Decoded::LaterKind,
+/// A record's bytes and some zeros after them. Every field type reads zeros as its empty value, so a field
+/// appended to a record's kind since the trace was written comes out empty. The zeros are bounded, so no
+/// length in a hostile record makes a long list of them.
+struct Padded<'de> {
+    bytes: &'de [u8],
+    zeros: usize,
+}
+
+impl Padded<'_> {
+    const ZEROS: [u8; 256] = [0; 256];
+    /// The longest value that is not a list: text and bytes must be there in full.
+    const LONGEST: usize = 8;
+}
+
+impl<'de> Flavor<'de> for Padded<'de> {
+    type Remainder = ();
+    type Source = &'de [u8];
+
+    fn pop(&mut self) -> Result<u8, Error> {
+        self.try_take_n(1).map(|byte| byte[0])
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.bytes.len() + self.zeros)
+    }
+
+    fn try_take_n(&mut self, n: usize) -> Result<&'de [u8], Error> {
+        if let Some((taken, rest)) = self.bytes.split_at_checked(n) {
+            self.bytes = rest;
+            Ok(taken)
+        } else if self.bytes.is_empty() && n <= Self::LONGEST.min(self.zeros) {
+            self.zeros -= n;
+            Ok(&Self::ZEROS[..n])
+        } else {
+            Err(Error::DeserializeUnexpectedEnd)
+        }
+    }
+
+    fn finalize(self) -> Result<(), Error> {
+        Ok(())
     }
 }

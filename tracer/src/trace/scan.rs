@@ -54,6 +54,11 @@ impl<R: Read> Scanner<R> {
         self.window.offset()
     }
 
+    #[cfg(test)]
+    pub(super) fn wasted(&self) -> u64 {
+        self.wasted
+    }
+
     /// The next good frame with its records in `payload`; `None` at the end of the stream.
     pub(super) fn next(
         &mut self,
@@ -97,7 +102,8 @@ impl<R: Read> Scanner<R> {
                 gap.records = gap.records.saturating_add(u64::from(header.records));
                 gap.frames += 1;
             }
-            gap.cut = cut;
+            // Short of a header only counts at the gap's start: every gap at the end gets there.
+            gap.cut |= cut && (header.is_some() || gap.bytes == 0);
             gap.bytes += self.pass(header)?;
         }
     }
@@ -157,7 +163,13 @@ impl<R: Read> Scanner<R> {
             _ if gap.cut => DamageKind::CutTail,
             _ => DamageKind::Skipped,
         };
-        damage.push(Damage { kind, offset: start, bytes: gap.bytes, frames: gap.frames, records: gap.records });
+        damage.push(Damage {
+            kind,
+            offset: start,
+            bytes: gap.bytes,
+            frames: gap.frames,
+            records: gap.records,
+        });
         if kind == DamageKind::Skipped && !self.last_seen {
             let offset = start + gap.bytes;
             damage.push(Damage { kind: DamageKind::NoEnd, offset, bytes: 0, frames: 0, records: 0 });

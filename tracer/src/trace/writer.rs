@@ -161,6 +161,16 @@ impl<W: Write> Writer<W> {
         Ok(self.inner)
     }
 
+    #[cfg(test)]
+    pub(super) fn sink_mut(&mut self) -> &mut W {
+        &mut self.inner
+    }
+
+    #[cfg(test)]
+    pub(super) fn undo_with(&mut self, undo: Undo<W>) {
+        self.undo = Some(undo);
+    }
+
     fn write_frame(&mut self, flags: u16) -> Result<(), TraceError> {
         let (result, records) = (self.try_write_frame(flags), u64::from(self.records));
         self.payload.clear();
