@@ -40,7 +40,7 @@ pub fn build_tools() -> Result<()> {
         match known.check() {
             Ok(()) => return Ok(()),
             Err(e) => {
-                say(format!("the tools in {} no longer work ({e:#}); setting up again", cache.display())),
+                say(format!("the tools in {} no longer work ({e:#}); setting up again", cache.display()));
             }
         }
     }
