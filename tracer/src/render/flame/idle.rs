@@ -22,7 +22,8 @@ pub fn idle(report: &Report) -> Flame {
             stack.push(tip(cause));
             flame.add(stack, Some(cause.stage), cause.ns);
             if let Some(leaf) = cause.chain.last()
-                && matches!(leaf.state.as_str(), "running" | "blocked")
+                && (!leaf.stack.is_empty()
+                    || ["running", "blocked"].iter().any(|s| leaf.state.starts_with(s)))
             {
                 let complete = !leaf.stack.is_empty() && leaf.stack.iter().all(|f| frame::named(f));
                 flame.judge(complete, cause.ns);
