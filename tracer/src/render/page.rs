@@ -155,7 +155,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    
     const ASCII: Style = Style { colour: false, unicode: false };
 
     #[test]

@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(
             flame.subtitle(),
             "370 ns blocked, all threads together, in a recording of 700 ns; \
-                                      5 records lost; 85.7 % of stack time fully named"
+                                      5 records lost; complete stacks for 85.7 %"
         );
         let drawing = svg(&flame).expect("it draws");
         assert_eq!(drawing, svg(&offcpu(&timeline("py 3"))).expect("it draws again"));
