@@ -1,0 +1,45 @@
+//! Idle GPU time by wait chain.
+
+use super::{Flame, Kind, frame};
+use crate::cause::{Cause, Link};
+use crate::finding::Report;
+use crate::render::word;
+
+/// From the report's causes: `GPU 0 idle`, then `comm: what` per link, then the leaf's functions from the
+/// outermost to the innermost, then `[mechanism]`. Widths sum to the devices' idle time.
+#[must_use]
+pub fn idle(report: &Report) -> Flame {
+    let window = report.gpus.iter().map(|g| g.window_ns).max().unwrap_or(0);
+    let lost = report.losses.iter().fold(0, |sum: u64, l| sum.saturating_add(l.count));
+    let mut flame = Flame::new(Kind::Idle, window, lost);
+    for gpu in &report.gpus {
+        for cause in &gpu.causes {
+            let mut stack = vec![format!("GPU {} idle", gpu.index)];
+            stack.extend(cause.chain.iter().map(link));
+            if let Some(leaf) = cause.chain.last() {
+                stack.extend(leaf.stack.iter().rev().map(|f| frame::safe(f)));
+            }
+            stack.push(tip(cause));
+            flame.add(stack, Some(cause.stage), cause.ns);
+            if let Some(leaf) = cause.chain.last()
+                && matches!(leaf.state.as_str(), "running" | "blocked")
+            {
+                let complete = !leaf.stack.is_empty() && leaf.stack.iter().all(|f| frame::named(f));
+                flame.judge(complete, cause.ns);
+            }
+        }
+    }
+    flame
+}
+
+fn link(link: &Link) -> String {
+    frame::safe(&format!("{}: {}", link.comm, link.what))
+}
+
+fn tip(cause: &Cause) -> String {
+    let (name, _) = word::mechanism(cause.mechanism);
+    match &cause.note {
+        Some(note) if cause.chain.is_empty() => frame::safe(&format!("[{name}] {note}")),
+        _ => format!("[{name}]"),
+    }
+}
