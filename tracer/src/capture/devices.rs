@@ -10,6 +10,9 @@ pub trait Feed {
     /// In NVML index order; empty where no device answers.
     fn devices(&self) -> Vec<Device>;
 
+    /// Processes that any device lists now, in the host's pid namespace.
+    fn processes(&self) -> Vec<u32>;
+
     /// Everything that came since the last call, without waiting.
     fn take(&mut self) -> Vec<Polled>;
 
@@ -28,6 +31,10 @@ pub struct NoDevices {
 
 impl Feed for NoDevices {
     fn devices(&self) -> Vec<Device> {
+        Vec::new()
+    }
+
+    fn processes(&self) -> Vec<u32> {
         Vec::new()
     }
 

@@ -88,6 +88,10 @@ impl Enricher {
     fn exec(&mut self, exec: &ThreadExec) -> Option<ThreadSeen> {
         self.processes.remove(&exec.pid);
         let facts = self.process(exec.pid)?.clone();
+        if facts.cmdline.is_empty() {
+            // The new program's arguments are not in place yet: its threads' records ask again.
+            self.processes.remove(&exec.pid);
+        }
         // A thread that is not the first takes the first one's id when it runs another program.
         let leader = self.leaders.get_mut(&exec.pid)?;
         leader.at = exec.at;
@@ -214,6 +218,10 @@ mod tests {
         enricher.enrich(Record::Thread(seen(pid, TargetKind::Inherited)));
         let key = ThreadKey { tid: pid, start_ticks: 7 };
         let exec = ThreadExec { at: 9, key, pid, comm: "sleep".into() };
+        // `spawn` returns when the descriptors are closed, a moment before the arguments are in place.
+        while process::read(pid).unwrap().cmdline.is_empty() {
+            std::thread::yield_now();
+        }
         let (_, more) = enricher.enrich(Record::ThreadExec(exec));
         child.kill().unwrap();
         child.wait().unwrap();

@@ -18,6 +18,9 @@ const RESCAN: u64 = 6;
 /// How long the last device windows are waited for.
 const LAST_READINGS: Duration = Duration::from_millis(700);
 
+/// Reason of an ending: nothing watched runs any more.
+pub const TARGETS_EXITED: &str = "targets exited";
+
 /// What to record, once its targets and its file have been found good.
 pub struct Plan {
     pub config: Config,
@@ -66,6 +69,8 @@ pub struct Progress {
     pub busy: Vec<(u32, Option<f64>)>,
     /// Processes watched and running.
     pub processes: usize,
+    /// Records lost so far, of every class.
+    pub lost: u64,
 }
 
 /// Somebody who looks on, and may end the recording.
@@ -100,12 +105,11 @@ impl std::fmt::Debug for Recorder {
 }
 
 impl Recorder {
-    /// Attaches, writes what is known beforehand, and begins to watch the targets.
+    /// Writes what is known beforehand, and begins to watch the targets.
     ///
     /// # Errors
-    /// Nothing could be attached, or the trace cannot be written.
-    pub fn start(plan: Plan, writer: Writer, stop: Stop) -> Result<Self, RecordError> {
-        let tracer = Tracer::attach(&plan.config)?;
+    /// The kernel side has no room for the targets, or the trace cannot be written.
+    pub fn start(plan: Plan, tracer: Tracer, writer: Writer, stop: Stop) -> Result<Self, RecordError> {
         let start = host::now();
         let mut sink = Sink::new(writer, plan.targets);
         let about = host::describe(&plan.config, &plan.command, start);
@@ -287,7 +291,7 @@ impl Recorder {
             return ending("duration");
         }
         let none_left = self.sink.targets.can_run_out() && self.sink.targets.running() == 0;
-        if none_left { ending("targets exited") } else { None }
+        if none_left { ending(TARGETS_EXITED) } else { None }
     }
 
     fn progress(&mut self, now: Ns) -> Progress {
@@ -297,6 +301,7 @@ impl Recorder {
             bytes: self.sink.bytes(),
             busy: self.utilisation.latest(),
             processes: self.sink.targets.pids().count(),
+            lost: self.sink.lost,
         }
     }
 }

@@ -4,7 +4,7 @@ use super::cgroup::Cgroups;
 use super::enrich::Enricher;
 use super::libraries::Libraries;
 use super::targets::Targets;
-use crate::trace::{Loss, LossCause, LossClass, Record, TargetKind, TraceError, Writer};
+use crate::trace::{Loss, LossCause, LossClass, Record, TargetKind, ThreadSeen, TraceError, Writer};
 
 /// Takes records one at a time. After an error that lasts (a full disk) it takes no more.
 #[derive(Debug)]
@@ -16,6 +16,8 @@ pub struct Sink {
     pub libraries: Libraries,
     /// Records appended so far.
     pub records: u64,
+    /// Records lost so far, here and in the kernel.
+    pub lost: u64,
     /// Records that could not be stored although the trace goes on.
     refused: u64,
     failed: Option<TraceError>,
@@ -31,6 +33,7 @@ impl Sink {
             targets,
             libraries: Libraries::default(),
             records: 0,
+            lost: 0,
             refused: 0,
             failed: None,
         }
@@ -62,14 +65,19 @@ impl Sink {
     fn follow(&mut self, record: &Record) {
         match record {
             Record::Thread(t) if matches!(t.kind, TargetKind::Named | TargetKind::Inherited) => {
-                if !t.kernel_thread && self.targets.watch(t.pid) {
-                    self.libraries.look_at(t.pid);
-                    self.cgroups.follow(&t.cgroups);
-                }
+                self.follow_process(t)
             }
+            Record::Loss(loss) => self.lost = self.lost.saturating_add(loss.count),
             Record::ThreadExec(exec) => self.libraries.look_at(exec.pid),
             Record::ThreadExit(exit) if exit.key.tid == exit.pid => self.libraries.forget(exit.pid),
             _ => {}
+        }
+    }
+
+    fn follow_process(&mut self, thread: &ThreadSeen) {
+        if !thread.kernel_thread && self.targets.watch(thread.pid) {
+            self.libraries.look_at(thread.pid);
+            self.cgroups.follow(&thread.cgroups);
         }
     }
 
@@ -80,6 +88,7 @@ impl Sink {
     pub fn flush(&mut self, at: u64) -> Result<(), TraceError> {
         let refused = std::mem::take(&mut self.refused);
         if refused > 0 {
+            self.lost = self.lost.saturating_add(refused);
             self.append(&Record::Loss(Loss {
                 at,
                 class: LossClass::Stored,

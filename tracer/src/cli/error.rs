@@ -7,6 +7,7 @@ use super::exit::Status;
 use crate::capture::CaptureError;
 use crate::capture::targets::TargetError;
 use crate::gpu::GpuError;
+use crate::render::flame::FlameError;
 use crate::trace::TraceError;
 
 #[derive(Debug, thiserror::Error)]
@@ -35,11 +36,28 @@ pub enum CliError {
     NoUser(String),
     #[error("{what} ended before anything could be recorded (the trace is {}): start it again under `whyidle run -- COMMAND`, or watch one that keeps running", trace.display())]
     EndedAtOnce { what: String, trace: PathBuf },
+    #[error("{}: no space left: {records} records are lost, all before them can be read with `whyidle report`; free some space or name another place with -o", path.display())]
+    OutOfSpace { path: PathBuf, records: u64 },
+    #[error(transparent)]
+    Flame(#[from] FlameError),
+    #[error("the report cannot be written as JSON: {0}")]
+    Json(#[from] serde_json::Error),
     #[error("{what}: {source}")]
     Io { what: &'static str, source: io::Error },
 }
 
 impl CliError {
+    /// A recording that could not be written to its end.
+    #[must_use]
+    pub fn trace_cut(error: TraceError) -> Self {
+        match error {
+            TraceError::Write { path, records, source } if output(&source) == Status::OutOfSpace => {
+                Self::OutOfSpace { path, records }
+            }
+            other => Self::Trace(other),
+        }
+    }
+
     #[must_use]
     pub fn status(&self) -> Status {
         match self {
@@ -57,7 +75,9 @@ impl CliError {
             Self::CannotStart { .. } => Status::CannotStart,
             Self::NoUser(_) => Status::Usage,
             Self::EndedAtOnce { .. } => Status::EndedAtOnce,
-            Self::Io { .. } => Status::Failed,
+            Self::OutOfSpace { .. } => Status::OutOfSpace,
+            Self::Flame(FlameError::Draw { .. }) | Self::Json(_) | Self::Io { .. } => Status::Failed,
+            Self::Flame(_) => Status::NothingToDraw,
         }
     }
 }
@@ -84,7 +104,9 @@ fn trace(error: &TraceError) -> Status {
 
 fn output(source: &io::Error) -> Status {
     match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => Status::OutOfSpace,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            Status::OutOfSpace
+        }
         _ => Status::CannotCreate,
     }
 }
@@ -95,7 +117,9 @@ fn create_advice(path: &Path, source: &io::Error) -> String {
         _ => Path::new("."),
     };
     match source.kind() {
-        io::ErrorKind::NotFound => format!("there is no folder {}, make it first or name another with -o", folder.display()),
+        io::ErrorKind::NotFound => {
+            format!("there is no folder {}, make it first or name another with -o", folder.display())
+        }
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
             format!("{} cannot be written to, name another place with -o", folder.display())
         }
@@ -142,6 +166,7 @@ mod tests {
             GpuError::NotNvml { path: "x".into(), source: "no".into() }.into(),
             CliError::BadRange("x".into()),
             CliError::NoSuchGpu { wanted: 1, indices: vec![0] },
+            FlameError::NoIdle.into(),
             CliError::CannotStart { command: "x".into(), source: ErrorKind::NotFound.into() },
         ];
         let mut statuses: Vec<u8> = errors.iter().map(|e| e.status() as u8).collect();

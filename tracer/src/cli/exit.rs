@@ -25,11 +25,12 @@ pub enum Status {
     BadRange = 18,
     NoSuchGpu = 19,
     CannotStart = 20,
+    NothingToDraw = 21,
     Aborted = 130,
 }
 
 /// Every status with its meaning, in order.
-pub const TABLE: [(Status, &str); 22] = [
+pub const TABLE: [(Status, &str); 23] = [
     (Status::Done, "done (also when a command under `run` failed: its own status is printed)"),
     (Status::Failed, "failed for a reason of its own, see the message"),
     (Status::Usage, "the command line is wrong"),
@@ -51,6 +52,7 @@ pub const TABLE: [(Status, &str); 22] = [
     (Status::BadRange, "--from or --to is wrong"),
     (Status::NoSuchGpu, "the trace has no such GPU"),
     (Status::CannotStart, "the command could not be started"),
+    (Status::NothingToDraw, "the trace holds nothing of the kind to draw"),
     (Status::Aborted, "told to stop a second time"),
 ];
 

@@ -1,8 +1,10 @@
 //! The command line: one file per verb.
 
 mod analyse;
+mod devices;
 mod doctor;
 pub mod error;
+mod estimate;
 pub mod exit;
 mod flame;
 mod gate;
@@ -15,6 +17,7 @@ mod report;
 mod run;
 mod schema;
 mod session;
+mod user;
 mod watch;
 
 use std::ffi::OsString;
@@ -168,7 +171,9 @@ mod tests {
 
     #[test]
     fn a_commands_own_options_are_its_own() {
-        let Some(Verb::Run(run)) = parsed("whyidle run -- python -o x").unwrap().verb else { panic!("no run") };
+        let Some(Verb::Run(run)) = parsed("whyidle run -- python -o x").unwrap().verb else {
+            panic!("no run")
+        };
         assert_eq!(run.command, ["python", "-o", "x"]);
     }
 }

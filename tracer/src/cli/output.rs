@@ -39,11 +39,6 @@ impl Output {
         }
     }
 
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// From now on the file is kept, whatever happens.
     pub fn keep(&mut self) {
         self.fresh = false;

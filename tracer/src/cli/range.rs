@@ -51,7 +51,9 @@ impl Range {
 fn offset(option: &str, text: Option<&str>) -> Result<Option<Duration>, CliError> {
     let Some(text) = text else { return Ok(None) };
     let bad = |why: String| {
-        CliError::BadRange(format!("{option} {text}: {why}; give an offset from the start such as 10s or 1m30s"))
+        CliError::BadRange(format!(
+            "{option} {text}: {why}; give an offset from the start such as 10s or 1m30s"
+        ))
     };
     humantime::parse_duration(text).map(Some).map_err(|e| bad(e.to_string()))
 }
@@ -71,7 +73,10 @@ mod tests {
     fn offsets_count_from_the_start_and_are_clipped_to_the_recording() {
         assert_eq!(within(None, None).unwrap(), None);
         assert_eq!(within(Some("10s"), None).unwrap(), Some(Span::new(15 * SECOND, 35 * SECOND)));
-        assert_eq!(within(None, Some("500ms")).unwrap(), Some(Span::new(5 * SECOND, 5 * SECOND + SECOND / 2)));
+        assert_eq!(
+            within(None, Some("500ms")).unwrap(),
+            Some(Span::new(5 * SECOND, 5 * SECOND + SECOND / 2))
+        );
         assert_eq!(within(Some("0s"), Some("10years")).unwrap(), Some(RECORDING));
     }
 
