@@ -1,7 +1,7 @@
 //! Whole reports and drawings against files, and the laws every rendering keeps.
 //! `INSTA_UPDATE=always cargo test -p whyidle --lib render` rewrites the files.
 
-use super::page::width;
+use super::fit::width;
 use super::{Style, WIDTH, escape, flame, json, sample, text};
 use crate::finding::Report;
 

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::page::width;
+use super::fit::width;
 use super::{Style, WIDTH, escape, flame, json, sample, text};
 use crate::cause::{Cause, Culprit, CulpritKind, Link, Mechanism, Stage};
 use crate::finding::{Answer, Finding, Gpu, LossLine, Placed, ProbeLine, Report, Window};

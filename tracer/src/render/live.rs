@@ -2,7 +2,8 @@
 
 use super::escape::{escape, escape_ascii};
 use super::figure::{TIE, grouped, share};
-use super::page::{Style, elide, width};
+use super::fit::{elide, width};
+use super::page::Style;
 use crate::cause::Mechanism;
 use crate::render::word;
 
@@ -43,7 +44,7 @@ pub fn live(live: &Live<'_>, columns: usize, style: Style) -> String {
         Some(cause) => {
             let (name, gloss) = word::mechanism(cause.mechanism);
             parts.push(format!("{name} ({gloss}) is {} of idle", share(cause.ns, cause.idle_ns)));
-            parts.extend(cause.culprit.map(|c| escape(c).into_owned()));
+            parts.extend(cause.culprit.filter(|c| !c.is_empty()).map(|c| escape(c).into_owned()));
         }
     }
     let bar = if style.unicode { " │ " } else { " | " };
@@ -52,8 +53,9 @@ pub fn live(live: &Live<'_>, columns: usize, style: Style) -> String {
         let part = part.replace(TIE, " ");
         let part = if style.unicode { part } else { escape_ascii(&part) };
         let lead = if line.is_empty() { "" } else { bar };
-        let room = columns.saturating_sub(width(&line) + width(lead));
-        if width(&part) > room {
+        let left = columns.saturating_sub(width(&line));
+        let room = left.saturating_sub(width(lead));
+        if width(lead) + width(&part) > left {
             if room >= LEAST || line.is_empty() {
                 line.push_str(lead);
                 line.push_str(&elide(&part, room, style));

@@ -3,6 +3,7 @@
 mod bar;
 mod escape;
 mod figure;
+mod fit;
 pub mod flame;
 mod json;
 mod live;

@@ -39,7 +39,7 @@ pub(super) fn mechanism(mechanism: Mechanism) -> (&'static str, &'static str) {
         Mechanism::ProcessSpawn => ("process.spawn", "processes starting"),
         Mechanism::ProcessStopped => ("process.stopped", "a stopped process"),
         Mechanism::NoDemand => ("no-demand", "nobody asked for work"),
-        Mechanism::Unexplained => ("unexplained", "not known"),
+        Mechanism::Unexplained => ("unexplained", "no reason found"),
     }
 }
 
@@ -62,7 +62,7 @@ pub(super) fn culprit(culprit: &Culprit) -> (&'static str, &'static str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::render::page::width;
+    use crate::render::fit::width;
 
     #[test]
     fn names_are_the_contract_s() {

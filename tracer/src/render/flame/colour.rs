@@ -5,6 +5,8 @@ use inferno::flamegraph::color::{Color, PaletteMap};
 use super::{Flame, Kind};
 use crate::cause::Stage;
 
+/// The background; also of the frame inferno puts before all others, which has no name to show.
+pub(super) const GROUND: Color = rgb(252, 252, 250);
 const SHARED: Color = rgb(205, 210, 216);
 const KERNEL: Color = rgb(150, 185, 225);
 const USER: Color = rgb(240, 190, 120);
@@ -36,14 +38,14 @@ fn stage(stage: Stage) -> Color {
 /// Every frame's colour by its name, so that nothing is left to inferno's random choice.
 pub(super) fn map(flame: &Flame) -> PaletteMap {
     let mut map = PaletteMap::default();
-    // The frame inferno puts below all others.
-    map.insert("", SHARED);
+    map.insert("", GROUND);
     for (name, weights) in &flame.stages {
         let colour = match flame.kind {
             Kind::Idle => {
                 let total: u128 = weights.values().copied().map(u128::from).sum();
                 let largest = weights.iter().max_by_key(|(_, ns)| **ns);
                 match largest {
+                    _ if super::idle::is_device(name) => SHARED,
                     Some((Some(s), ns)) if u128::from(*ns) * 100 >= total * MOSTLY => stage(*s),
                     _ => SHARED,
                 }

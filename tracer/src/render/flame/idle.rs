@@ -14,7 +14,7 @@ pub fn idle(report: &Report) -> Flame {
     let mut flame = Flame::new(Kind::Idle, window, lost);
     for gpu in &report.gpus {
         for cause in &gpu.causes {
-            let mut stack = vec![format!("GPU {} idle", gpu.index)];
+            let mut stack = vec![device(gpu.index)];
             stack.extend(cause.chain.iter().map(link));
             if let Some(leaf) = cause.chain.last() {
                 stack.extend(leaf.stack.iter().rev().map(|f| frame::safe(f)));
@@ -22,7 +22,8 @@ pub fn idle(report: &Report) -> Flame {
             stack.push(tip(cause));
             flame.add(stack, Some(cause.stage), cause.ns);
             if let Some(leaf) = cause.chain.last()
-                && matches!(leaf.state.as_str(), "running" | "blocked")
+                && (!leaf.stack.is_empty()
+                    || ["running", "blocked"].iter().any(|s| leaf.state.starts_with(s)))
             {
                 let complete = !leaf.stack.is_empty() && leaf.stack.iter().all(|f| frame::named(f));
                 flame.judge(complete, cause.ns);
@@ -32,6 +33,15 @@ pub fn idle(report: &Report) -> Flame {
     flame
 }
 
+fn device(index: u32) -> String {
+    format!("GPU {index} idle")
+}
+
+/// Whether `frame` is a device's own.
+pub(super) fn is_device(frame: &str) -> bool {
+    frame.strip_prefix("GPU ").and_then(|f| f.strip_suffix(" idle")).is_some_and(|n| n.parse::<u32>().is_ok())
+}
+
 fn link(link: &Link) -> String {
     frame::safe(&format!("{}: {}", link.comm, link.what))
 }
@@ -39,7 +49,7 @@ fn link(link: &Link) -> String {
 fn tip(cause: &Cause) -> String {
     let (name, _) = word::mechanism(cause.mechanism);
     match &cause.note {
-        Some(note) if cause.chain.is_empty() => frame::safe(&format!("[{name}] {note}")),
+        Some(note) if cause.chain.is_empty() => frame::safe(&format!("[{name}: {note}]")),
         _ => format!("[{name}]"),
     }
 }

@@ -8,7 +8,7 @@ mod idle;
 mod svg;
 mod threads;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use idle::idle;
 pub use svg::svg;
@@ -109,7 +109,10 @@ impl Flame {
     pub fn subtitle(&self) -> String {
         let (total, window) = (time(self.total_ns()), time(self.window_ns));
         let what = match self.kind {
-            Kind::Idle => format!("{total} idle in a window of {window}"),
+            Kind::Idle => match self.stacks.keys().map(|s| s.first()).collect::<BTreeSet<_>>().len() {
+                0 | 1 => format!("{total} idle in a window of {window}"),
+                n => format!("{total} idle on {n} GPUs together, each in a window of at most {window}"),
+            },
             Kind::OffCpu => format!("{total} blocked, all threads together, in a recording of {window}"),
             Kind::OnCpu => format!("{total} running, all threads together, in a recording of {window}"),
         };
@@ -121,7 +124,7 @@ impl Flame {
         let complete = if self.stacked_ns == 0 {
             "no stacks".to_owned()
         } else {
-            format!("{} of stack time fully named", share(self.complete_ns, self.stacked_ns))
+            format!("complete stacks for {}", share(self.complete_ns, self.stacked_ns))
         };
         format!("{what}; {lost}; {complete}").replace(TIE, " ")
     }

@@ -1,16 +1,18 @@
 //! The drawing, by inferno.
 
-use inferno::flamegraph::color::BackgroundColor;
+use std::collections::BTreeMap;
+
+use inferno::flamegraph::color::{BackgroundColor, PaletteMap};
 use inferno::flamegraph::{Direction, Options, TextTruncateDirection, from_lines};
 
 use super::{Flame, FlameError, Kind, colour};
+use crate::render::figure::{TIE, share, time};
 
-const WIDTH: usize = 1200;
 /// Counts are nanoseconds; below this total they are shown as such, above as milliseconds.
 const SHOW_MILLIS: u64 = 100_000_000;
 
-/// The flame graph as an SVG that can be zoomed and searched in a browser. The same flame always gives the
-/// same bytes.
+/// The flame graph as an SVG that can be zoomed and searched in a browser, the widest frame of each row on
+/// the left. The same flame always gives the same bytes.
 ///
 /// # Errors
 /// When there is nothing to draw.
@@ -23,15 +25,16 @@ pub fn svg(flame: &Flame) -> Result<String, FlameError> {
         });
     }
     let mut palette = colour::map(flame);
+    let lines = lines(flame, &mut palette);
     let mut options = Options::default();
     options.title = flame.title();
     options.subtitle = Some(flame.subtitle());
     options.palette_map = Some(&mut palette);
-    options.bgcolors =
-        Some(BackgroundColor::Flat(inferno::flamegraph::color::Color { r: 252, g: 252, b: 250 }));
-    options.image_width = Some(WIDTH);
+    options.bgcolors = Some(BackgroundColor::Flat(colour::GROUND));
     options.text_truncate_direction = TextTruncateDirection::Right;
     options.name_type = "Frame:".to_owned();
+    options.frame_height = 20;
+    options.font_size = 13;
     if flame.total_ns() >= SHOW_MILLIS {
         options.count_name = "ms".to_owned();
         options.factor = 1e-6;
@@ -40,19 +43,46 @@ pub fn svg(flame: &Flame) -> Result<String, FlameError> {
     }
     // From the device down, as the chain is read.
     options.direction = if flame.kind == Kind::Idle { Direction::Inverted } else { Direction::Straight };
-    // Our order merges equal prefixes even where one stack ends inside another; inferno's sort of whole
-    // lines would part them. As a chart it keeps the order given, reversed.
+    // inferno would sort by name, and whole lines at that, which parts a frame that ends a stack from the
+    // same frame inside another. As a chart it keeps the order given, reversed.
     options.flame_chart = true;
-    let lines: Vec<String> =
-        weights(flame).map(|(stack, ns)| format!("{} {ns}", stack.join(";"))).rev().collect();
     let mut out = Vec::new();
-    from_lines(&mut options, lines.iter().map(String::as_str), &mut out)?;
+    from_lines(&mut options, lines.iter().rev().map(String::as_str), &mut out)?;
     String::from_utf8(out).map_err(|e| std::io::Error::new(std::io::ErrorKind::InvalidData, e).into())
 }
 
-/// The stacks, scaled down where their sum would not fit inferno's 64 bits.
-fn weights(flame: &Flame) -> impl DoubleEndedIterator<Item = (&Vec<String>, u64)> {
-    let total: u128 = flame.stacks.values().copied().map(u128::from).sum();
+/// The stacks as folded lines, equal prefixes side by side and the heaviest first; weights scaled down where
+/// their sum would not fit inferno's 64 bits.
+fn lines(flame: &Flame, palette: &mut PaletteMap) -> Vec<String> {
+    let mut prefixes: BTreeMap<&[String], u128> = BTreeMap::new();
+    for (stack, ns) in &flame.stacks {
+        for depth in 1..=stack.len() {
+            *prefixes.entry(&stack[..depth]).or_default() += u128::from(*ns);
+        }
+    }
+    let mut stacks: Vec<(&Vec<String>, u64)> = flame.stacks.iter().map(|(s, ns)| (s, *ns)).collect();
+    stacks.sort_by(|(a, _), (b, _)| {
+        let same = a.iter().zip(b.iter()).take_while(|(x, y)| x == y).count();
+        let weight = |s: &[String]| s.get(..=same).and_then(|p| prefixes.get(p)).copied().unwrap_or(0);
+        weight(b).cmp(&weight(a)).then_with(|| a.cmp(b))
+    });
+    let total: u128 = stacks.iter().map(|(_, ns)| u128::from(*ns)).sum();
     let divisor = u64::try_from(total / u128::from(u64::MAX) + 1).unwrap_or(u64::MAX);
-    flame.stacks.iter().map(move |(stack, ns)| (stack, ns / divisor))
+    let mut line = |(stack, ns): (&Vec<String>, u64)| {
+        let weight = ns / divisor;
+        match (flame.kind, stack.split_last()) {
+            // Most viewers show no tooltips, so the end of a chain tells its time itself.
+            (Kind::Idle, Some((tip, rest))) => {
+                let told = format!("{tip} {}, {}", time(ns), share(ns, flame.total_ns())).replace(TIE, " ");
+                if let Some(colour) = palette.get(tip) {
+                    palette.insert(&told, colour);
+                }
+                let mut frames = rest.to_vec();
+                frames.push(told);
+                format!("{} {weight}", frames.join(";"))
+            }
+            _ => format!("{} {weight}", stack.join(";")),
+        }
+    };
+    stacks.into_iter().map(&mut line).collect()
 }

@@ -7,25 +7,29 @@ use crate::render::page::{Ink, Page, WIDTH};
 use crate::render::word;
 
 const CHAINS: usize = 3;
+/// Devices whose chains are drawn, those with the most idle time.
+const DEVICES: usize = 4;
 /// Links drawn of one chain: the outer ones and the last.
 const LINKS: usize = 10;
 /// Frames told of the leaf and of a link before it.
 const FRAMES: (usize, usize) = (5, 2);
 
 pub(super) fn write(page: &mut Page, report: &Report) {
-    for gpu in &report.gpus {
+    let mut gpus: Vec<&Gpu> =
+        report.gpus.iter().filter(|g| g.causes.iter().any(|c| !c.chain.is_empty())).collect();
+    gpus.sort_by(|a, b| b.idle_ns.cmp(&a.idle_ns));
+    for gpu in gpus.iter().take(DEVICES) {
+        page.heading(&format!("LARGEST WAIT CHAINS of GPU {}, from the device down", gpu.index));
         let mut causes: Vec<&Cause> = gpu.causes.iter().filter(|c| !c.chain.is_empty()).collect();
         causes.sort_by(|a, b| b.ns.cmp(&a.ns));
-        if causes.is_empty() {
-            continue;
-        }
-        let told = causes.len().min(CHAINS);
-        let noun = if told == 1 { "CHAIN" } else { "CHAINS" };
-        let number = ["NO", "ONE", "TWO", "THREE"][told];
-        page.heading(&format!("THE {number} LARGEST WAIT {noun} of GPU {}, from the device down", gpu.index));
         for (i, cause) in causes.iter().take(CHAINS).enumerate() {
             one(page, gpu, i + 1, cause);
         }
+    }
+    if gpus.len() > DEVICES {
+        let text = format!("Chains of {}: see --gpu N.", count((gpus.len() - DEVICES) as u64, "more GPU"));
+        page.blank();
+        page.paragraph("", Ink::Faint, &text);
     }
 }
 
@@ -34,25 +38,23 @@ fn one(page: &mut Page, gpu: &Gpu, number: usize, cause: &Cause) {
         page.blank();
     }
     let (name, gloss) = word::mechanism(cause.mechanism);
+    let (number, gloss) = (format!("  {number}. "), format!(" ({gloss})"));
+    let leaf = if cause.leaf == cause.mechanism {
+        String::new()
+    } else {
+        let (name, gloss) = word::mechanism(cause.leaf);
+        format!(", ending in {name} ({gloss})")
+    };
+    let ink = Ink::Stage(cause.stage);
+    page.line(&[(Ink::Plain, &number), (ink, name), (Ink::Faint, &gloss), (Ink::Plain, &leaf)]);
     let figures = format!(
-        ": {}, {} of the window, in {}; gain {}",
+        "{}, {} of the window, in {}; gain {}",
         time(cause.ns),
         share(cause.ns, gpu.window_ns),
         count(cause.count, "gap"),
         time(cause.gain_ns)
     );
-    let number = format!("  {number}. ");
-    let gloss = format!(" ({gloss})");
-    page.line(&[
-        (Ink::Plain, &number),
-        (Ink::Stage(cause.stage), name),
-        (Ink::Faint, &gloss),
-        (Ink::Plain, &figures),
-    ]);
-    if cause.leaf != cause.mechanism {
-        let leaf = format!("ends in {} ({})", word::mechanism(cause.leaf).0, word::mechanism(cause.leaf).1);
-        page.paragraph("     ", Ink::Plain, &leaf);
-    }
+    page.paragraph("     ", Ink::Plain, &figures);
     if let Some(culprit) = &cause.culprit {
         let (kind, _) = word::culprit(culprit);
         let name = page.name(&culprit.name, WIDTH - 20);

@@ -12,9 +12,9 @@ pub(super) fn write(page: &mut Page, report: &Report) {
     page.paragraph("", Ink::Strong, &sentence);
     if let Some(first) = super::findings::ranked(report).first() {
         let gain = time(first.gain_ns);
-        let text =
-            format!("{} (would give back up to {gain} on GPU {})", page.safe(&first.remedy), first.gpu);
-        page.paragraph("Do first: ", Ink::Plain, &text);
+        let label = format!("Do first, to get back up to {gain}: ");
+        let remedy = page.safe(&first.remedy).into_owned();
+        page.paragraph(&label, Ink::Plain, &remedy);
     }
 }
 

@@ -7,7 +7,8 @@ use crate::cause::{Mechanism, Stage};
 use crate::finding::Gpu;
 use crate::render::bar;
 use crate::render::figure::{count, millis, share, time};
-use crate::render::page::{Ink, Page, WIDTH, left, right, width};
+use crate::render::fit::{left, right, width};
+use crate::render::page::{Ink, Page, WIDTH};
 use crate::render::word;
 
 /// Mechanisms that get a line of their own.
@@ -18,7 +19,12 @@ const FIGURES: [usize; 3] = [9, 11, 11];
 
 pub(super) fn write(page: &mut Page, gpu: &Gpu) {
     title(page, gpu);
+    if gpu.window_ns == 0 {
+        page.paragraph("  ", Ink::Unknown, "No complete window of this device lies in the recording.");
+        return;
+    }
     window(page, gpu);
+    collective(page, gpu);
     if gpu.idle_ns > 0 {
         causes(page, gpu);
         unexplained(page, gpu);
@@ -65,15 +71,14 @@ fn window(page: &mut Page, gpu: &Gpu) {
         told(marks[2], "unknown", gpu.unknown_ns),
     );
     page.line(&[(Ink::Plain, "  "), (Ink::Busy, &busy), (Ink::Strong, &idle), (Ink::Unknown, &unknown)]);
-    let collective = match gpu.collective_ns {
-        Some(0) => None,
-        Some(ns) => Some(format!("Busy, but waiting for another rank in a collective: {}.", time(ns))),
-        None => {
-            Some("How much of the busy time waited for another rank in a collective is not known.".to_owned())
-        }
-    };
-    if let Some(text) = collective {
-        page.paragraph("  ", Ink::Faint, &text);
+}
+
+/// Beside the ledger, never in it: a collective kernel keeps the device busy while it waits.
+fn collective(page: &mut Page, gpu: &Gpu) {
+    if let Some(ns) = gpu.collective_ns.filter(|ns| *ns > 0) {
+        let text =
+            format!("Of the busy time {} were spent waiting for other ranks in a collective.", time(ns));
+        page.paragraph("  ", Ink::Plain, &text);
     }
 }
 
@@ -154,12 +159,11 @@ fn placed(page: &mut Page, gpu: &Gpu) {
     let part = |ns: u64| share(ns, gpu.idle_ns);
     let sum = p.drained_ns.saturating_add(p.bounded_ns).saturating_add(p.inferred_ns);
     let text = format!(
-        "{} drained (a call proves the device empty), {} bounded by calls on both sides, {} inferred \
-         from the device's mean; {} has no place inside its device window.",
+        "drained {}, bounded {}, inferred {}, not placed {}",
         part(p.drained_ns),
         part(p.bounded_ns),
         part(p.inferred_ns),
         part(gpu.idle_ns.saturating_sub(sum)),
     );
-    page.paragraph("  How the idle time was placed: ", Ink::Faint, &text);
+    page.paragraph("  Where in time: ", Ink::Faint, &text);
 }

@@ -13,6 +13,7 @@ pub(super) fn write(page: &mut Page, report: &Report) {
     page.heading("WHAT COULD NOT BE SEEN");
     losses(page, report);
     probes(page, report);
+    collectives(page, report);
     for note in report.notes.iter().take(SHOWN) {
         let note = page.safe(note).into_owned();
         page.paragraph("  - ", Ink::Plain, &note);
@@ -43,26 +44,41 @@ fn losses(page: &mut Page, report: &Report) {
     let all = lost.values().fold(0, |n: u64, l| n.saturating_add(l.count));
     let ns = lost.values().fold(0, |n: u64, l| n.saturating_add(l.ns));
     let window = time(report.window.end_ns.saturating_sub(report.window.start_ns));
-    let text = format!(
-        "{} lost; they could cover up to {} of thread time in this recording of {window}.",
-        count(all, "record"),
-        time(ns)
-    );
+    let text =
+        format!("{} lost in a recording of {window}: {} of thread time.", count(all, "record"), at_risk(ns));
     page.paragraph("  ", Ink::Warning, &text);
     let mut lost: Vec<_> = lost.into_iter().collect();
     lost.sort_by(|a, b| b.1.count.cmp(&a.1.count).then(a.0.cmp(&b.0)));
     for ((class, cause), sum) in lost.iter().take(SHOWN) {
         let cpus = if sum.cpus > 0 { format!(" on {}", count(sum.cpus, "processor")) } else { String::new() };
         let text = format!(
-            "{}: {}{cpus}, {}; up to {}",
+            "{}: {}{cpus}, {}; {}",
             page.name(class, 30),
             grouped(sum.count),
             page.name(cause, 40),
-            time(sum.ns)
+            at_risk(sum.ns)
         );
         page.paragraph("  - ", Ink::Plain, &text);
     }
     rest(page, lost.len(), SHOWN, "kind of loss");
+}
+
+/// The contract writes 0 where the time that lost records could cover is not known.
+fn at_risk(ns: u64) -> String {
+    if ns == 0 { "an unknown amount".to_owned() } else { format!("up to {}", time(ns)) }
+}
+
+/// Devices whose collectives could not be told from work.
+fn collectives(page: &mut Page, report: &Report) {
+    let blind: Vec<String> =
+        report.gpus.iter().filter(|g| g.collective_ns.is_none()).map(|g| g.index.to_string()).collect();
+    if !blind.is_empty() {
+        let text = format!(
+            "How much of the busy time was waiting for other ranks in a collective is not known (GPU {}).",
+            blind.join(", ")
+        );
+        page.paragraph("  ", Ink::Plain, &text);
+    }
 }
 
 fn probes(page: &mut Page, report: &Report) {
@@ -85,7 +101,7 @@ fn probes(page: &mut Page, report: &Report) {
 fn origin(page: &mut Page, report: &Report) {
     let host = &report.host;
     let text = format!(
-        "Recorded on {} (kernel {}, {}) by whyidle {}, watching: {}",
+        "Recorded on {} (kernel {}, {}) by whyidle {}: {}",
         page.name(&host.hostname, 40),
         page.name(&host.kernel, 40),
         count(host.cpus.into(), "processor"),
