@@ -3,8 +3,23 @@
 //! `tracer` is the door to the kernel side; `cuda` finds driver libraries and the offsets of their entry
 //! points; `recorder` ties both, the process table and the device signal together.
 
+pub mod cgroup;
 pub mod cuda;
+pub mod devices;
+pub mod enrich;
+pub mod governor;
+pub mod holders;
+pub mod host;
+mod libraries;
+mod mounts;
+pub mod preflight;
+pub mod process;
+pub mod recorder;
+mod sink;
+pub mod stop;
+pub mod targets;
 pub mod tracer;
+mod utilisation;
 
 use std::path::PathBuf;
 
