@@ -1,8 +1,10 @@
 //! The project's chores, as `cargo xtask VERB`.
 
+mod bench;
 mod place;
 mod setup;
 mod shell;
+mod test;
 
 use clap::{Parser, Subcommand};
 
@@ -17,10 +19,19 @@ struct Arguments {
 enum Verb {
     /// Find or fetch what the build, the demo and the tests need; changes nothing twice.
     Setup,
+    /// Every test; those that attach probes run as root.
+    Test(test::Test),
+    /// What tracing costs, beside other tracers; writes docs/performance.md.
+    Bench(bench::Bench),
+    #[command(hide = true)]
+    Load { load: bench::LoadKind },
 }
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().verb {
         Verb::Setup => setup::everything(),
+        Verb::Test(arguments) => test::test(&arguments),
+        Verb::Bench(arguments) => bench::bench(&arguments),
+        Verb::Load { load } => bench::serve(load),
     }
 }
