@@ -1,6 +1,7 @@
 //! The project's chores, as `cargo xtask VERB`.
 
 mod bench;
+mod demo;
 mod place;
 mod setup;
 mod shell;
@@ -19,6 +20,8 @@ struct Arguments {
 enum Verb {
     /// Find or fetch what the build, the demo and the tests need; changes nothing twice.
     Setup,
+    /// A training job on a simulated device, slowed, and what whyidle says of it.
+    Demo(demo::Demo),
     /// Every test; those that attach probes run as root.
     Test(test::Test),
     /// What tracing costs, beside other tracers; writes docs/performance.md.
@@ -30,6 +33,7 @@ enum Verb {
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().verb {
         Verb::Setup => setup::everything(),
+        Verb::Demo(arguments) => demo::demo(&arguments),
         Verb::Test(arguments) => test::test(&arguments),
         Verb::Bench(arguments) => bench::bench(&arguments),
         Verb::Load { load } => bench::serve(load),

@@ -31,6 +31,21 @@ impl Case {
         }
     }
 
+    /// Arguments of the job that make the case.
+    pub fn job(self) -> &'static [&'static str] {
+        match self {
+            // The page cache keeps nothing, so that every image is read from the disk.
+            Self::SlowDisk => &["--cold", "--pad-kib", "192"],
+            Self::SlowDecode => &["--images", "64", "--source-size", "1280", "--work-factor", "2"],
+            Self::Healthy => &[],
+        }
+    }
+
+    /// Bytes a second the disk may give: about half of what the device could take.
+    pub fn read_bps(self) -> Option<u64> {
+        (self == Self::SlowDisk).then_some(5 << 20)
+    }
+
     pub fn expect(self) -> Expect {
         match self {
             Self::SlowDisk => Expect::Largest { mechanism: "storage.", named: &["DATA", "loader"] },

@@ -51,7 +51,10 @@ fn idle(gpu: &Value, truth: &[Busy]) -> Result<Vec<Check>> {
     let share = |ns: u64| ns as f64 / window as f64 * 100.0;
     let off = (share(idle) - share(truly_idle)).abs();
     Ok(vec![
-        (busy + idle + unknown == window, format!("busy {busy} + idle {idle} + unknown {unknown} = window {window} ns")),
+        (
+            busy + idle + unknown == window,
+            format!("busy {busy} + idle {idle} + unknown {unknown} = window {window} ns"),
+        ),
         (
             off <= TOLERANCE,
             format!(

@@ -1,12 +1,12 @@
-//! The block device a folder lies on, and its files' place in the page cache.
+//! The block device a folder lies on.
 
 use std::fmt;
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-use rustix::fs::{Advice, fadvise, major, makedev, minor};
+use rustix::fs::{major, minor};
 
 /// A block device's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,32 +40,11 @@ impl Device {
         let disk = disk.parent().context("a partition has a disk")?;
         parse(&fs::read_to_string(disk.join("dev"))?).with_context(|| format!("{}/dev", disk.display()))
     }
-
-    /// As the kernel packs it.
-    pub fn number(self) -> u64 {
-        makedev(self.major, self.minor)
-    }
 }
 
 fn parse(text: &str) -> Option<Device> {
     let (major, minor) = text.trim().split_once(':')?;
     Some(Device { major: major.parse().ok()?, minor: minor.parse().ok()? })
-}
-
-/// Takes every file under `folder` out of the page cache, and nothing else.
-pub fn drop_from_cache(folder: &Path) -> Result<()> {
-    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            drop_from_cache(&entry.path())?;
-            continue;
-        }
-        let file = File::open(entry.path())?;
-        // Dirty pages stay where they are.
-        file.sync_all()?;
-        fadvise(&file, 0, None, Advice::DontNeed)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]
