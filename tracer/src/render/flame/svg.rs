@@ -1,7 +1,5 @@
 //! The drawing, by inferno.
 
-use std::collections::BTreeMap;
-
 use inferno::flamegraph::color::{BackgroundColor, PaletteMap};
 use inferno::flamegraph::{Direction, Options, TextTruncateDirection, from_lines};
 
@@ -54,21 +52,11 @@ pub fn svg(flame: &Flame) -> Result<String, FlameError> {
 /// The stacks as folded lines, equal prefixes side by side and the heaviest first; weights scaled down where
 /// their sum would not fit inferno's 64 bits.
 fn lines(flame: &Flame, palette: &mut PaletteMap) -> Vec<String> {
-    let mut prefixes: BTreeMap<&[String], u128> = BTreeMap::new();
-    for (stack, ns) in &flame.stacks {
-        for depth in 1..=stack.len() {
-            *prefixes.entry(&stack[..depth]).or_default() += u128::from(*ns);
-        }
-    }
-    let mut stacks: Vec<(&Vec<String>, u64)> = flame.stacks.iter().map(|(s, ns)| (s, *ns)).collect();
-    stacks.sort_by(|(a, _), (b, _)| {
-        let same = a.iter().zip(b.iter()).take_while(|(x, y)| x == y).count();
-        let weight = |s: &[String]| s.get(..=same).and_then(|p| prefixes.get(p)).copied().unwrap_or(0);
-        weight(b).cmp(&weight(a)).then_with(|| a.cmp(b))
-    });
+    let mut stacks: Vec<(&[String], u64)> = flame.stacks.iter().map(|(s, ns)| (s.as_slice(), *ns)).collect();
+    heaviest_first(&mut stacks, 0);
     let total: u128 = stacks.iter().map(|(_, ns)| u128::from(*ns)).sum();
     let divisor = u64::try_from(total / u128::from(u64::MAX) + 1).unwrap_or(u64::MAX);
-    let mut line = |(stack, ns): (&Vec<String>, u64)| {
+    let mut line = |(stack, ns): (&[String], u64)| {
         let weight = ns / divisor;
         match (flame.kind, stack.split_last()) {
             // Most viewers show no tooltips, so the end of a chain tells its time itself.
@@ -85,4 +73,76 @@ fn lines(flame: &Flame, palette: &mut PaletteMap) -> Vec<String> {
         }
     };
     stacks.into_iter().map(&mut line).collect()
+}
+
+/// Frames deep into a stack up to which siblings are put in order.
+const DEEPEST: usize = 512;
+
+/// Orders stacks that agree in their first `depth` frames and are sorted by name.
+fn heaviest_first(stacks: &mut [(&[String], u64)], mut depth: usize) {
+    loop {
+        if stacks.len() < 2 || depth > DEEPEST {
+            return;
+        }
+        let mut groups: Vec<Vec<(&[String], u64)>> = stacks
+            .chunk_by(|a, b| a.0.get(depth) == b.0.get(depth))
+            .map(<[(&[String], u64)]>::to_vec)
+            .collect();
+        depth += 1;
+        if groups.len() == 1 {
+            continue;
+        }
+        let weight = |g: &Vec<(&[String], u64)>| g.iter().map(|(_, ns)| u128::from(*ns)).sum::<u128>();
+        // Stable: equal weights stay in the order of their names.
+        groups.sort_by_cached_key(|g| std::cmp::Reverse(weight(g)));
+        for group in &mut groups {
+            heaviest_first(group, depth);
+        }
+        for (slot, stack) in stacks.iter_mut().zip(groups.into_iter().flatten()) {
+            *slot = stack;
+        }
+        return;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flame(stacks: &[(&[&str], u64)]) -> Flame {
+        let mut flame = Flame::new(Kind::OnCpu, 1, 0);
+        for (stack, ns) in stacks {
+            flame.add(stack.iter().map(|s| (*s).to_owned()).collect(), None, *ns);
+        }
+        flame
+    }
+
+    #[test]
+    fn siblings_stand_heaviest_first_and_prefixes_together() {
+        let flame = flame(&[
+            (&["a", "x"], 1),
+            (&["a"], 2),
+            (&["a b"], 3),
+            (&["a", "y", "z"], 4),
+            (&["c"], 9),
+            (&["a", "y"], 1),
+            (&["d"], 9),
+        ]);
+        let lines = lines(&flame, &mut PaletteMap::default());
+        assert_eq!(lines, ["c 9", "d 9", "a;y;z 4", "a;y 1", "a 2", "a;x 1", "a b 3"]);
+    }
+
+    #[test]
+    fn a_frame_that_ends_one_stack_and_carries_another_is_one_box() {
+        let drawing = svg(&flame(&[(&["a"], 5), (&["a", "x"], 7), (&["a b"], 3)])).expect("it draws");
+        assert_eq!(drawing.matches("<title>a (12 ns").count(), 1, "{drawing}");
+    }
+
+    #[test]
+    fn a_stack_as_deep_as_you_like_is_no_trouble() {
+        let deep: Vec<String> = (0..20_000).map(|i| format!("f{i}")).collect();
+        let mut flame = flame(&[(&["f0", "g"], 5)]);
+        flame.add(deep, None, 7);
+        assert!(svg(&flame).is_ok());
+    }
 }
