@@ -1,6 +1,7 @@
 //! Running other programs, with errors that say which one failed and how.
 
-use std::ffi::OsStr;
+use std::env;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::process::{Command, Output, Stdio};
 
@@ -54,8 +55,17 @@ pub fn as_root(program: impl AsRef<OsStr>) -> Option<Command> {
     let may = Command::new("sudo").args(["-n", "true"]).stderr(Stdio::null()).status().ok()?;
     may.success().then(|| {
         let mut command = Command::new("sudo");
-        // The cache and cargo's folders are the user's, whoever runs the program.
-        command.args(["-n", "--preserve-env"]).arg(program);
+        command.args(["-n", "env"]);
+        // sudo resets the environment; where things lie is the user's to say.
+        for name in ["CARGO_TARGET_DIR", "WHYIDLE_CACHE"] {
+            if let Some(value) = env::var_os(name) {
+                let mut pair = OsString::from(name);
+                pair.push("=");
+                pair.push(value);
+                command.arg(pair);
+            }
+        }
+        command.arg(program);
         command
     })
 }

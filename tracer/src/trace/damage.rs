@@ -100,7 +100,7 @@ impl DamageList {
         match self.0.last_mut() {
             // Damage of one kind side by side (records of one frame, frames out of order) is one line.
             Some(last) if count >= Self::MAX || (last.kind == damage.kind && last.touches(&damage)) => {
-                last.add(&damage)
+                last.add(&damage);
             }
             _ if count + 1 == Self::MAX => {
                 self.0.push(Damage { kind: DamageKind::Further, ..damage });

@@ -7,15 +7,18 @@ use anyhow::{Context as _, Result};
 
 use super::apt::{Apt, unpack};
 use super::linker;
-use super::llvm::{Llvm, library_folders};
+use super::llvm::{Llvm, MAJORS, library_folders};
 use super::rustup::describe;
 use super::toolchain::Toolchain;
 use crate::shell::say;
 
 const ROOTS: [&str; 3] = ["rustc-web", "cargo-web", "rust-web-src"];
 
-/// Packages whose files must lie in one tree with the compiler's, installed on this system or not.
-const TOGETHER: [&str; 3] = ["libstd-rust-web", "libllvm", "libgit2"];
+/// Whether a package's files must lie in one tree with the compiler's, installed on this system or not.
+fn together(package: &str) -> bool {
+    // Other LLVMs are alternatives of alternatives (a C compiler), and no use.
+    package.starts_with("libstd-rust-web") || MAJORS.iter().any(|m| package == format!("libllvm{m}"))
+}
 
 pub fn unpacked(cache: &Path) -> Result<Toolchain> {
     let root = cache.join("root");
@@ -51,7 +54,7 @@ fn fetch(apt: &Apt, debs: &Path) -> Result<()> {
     let mut packages: Vec<String> = ROOTS.map(String::from).to_vec();
     for root in ROOTS {
         let depends = apt.depends(root)?;
-        packages.extend(depends.into_iter().filter(|d| TOGETHER.iter().any(|t| d.starts_with(t))));
+        packages.extend(depends.into_iter().filter(|d| together(d)));
     }
     packages.sort();
     packages.dedup();

@@ -20,7 +20,7 @@ use crate::place;
 use crate::shell::say;
 use toolchain::Toolchain;
 
-pub use system::{Package, install, python, tracefs};
+pub use system::{install, python, tracefs};
 
 /// The whole of `cargo xtask setup`.
 pub fn everything() -> Result<()> {
