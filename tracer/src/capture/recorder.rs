@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::CaptureError;
+use super::cuda::Libraries;
 use super::devices::Feed;
 use super::governor::{Governor, Step};
 use super::host::{self, TICK};
@@ -91,6 +92,7 @@ pub struct Recorder {
     ticks: u64,
     rescan: u64,
     host_every: u64,
+    libraries: Libraries,
     utilisation: Utilisation,
     trouble: Option<String>,
 }
@@ -132,6 +134,7 @@ impl Recorder {
             ticks: 0,
             rescan: RESCAN,
             host_every: 1,
+            libraries: Libraries::default(),
             utilisation: Utilisation::default(),
             trouble: None,
         };
@@ -191,6 +194,7 @@ impl Recorder {
         for polled in devices.last(LAST_READINGS) {
             polled.readings.into_iter().for_each(|r| sink.take(Record::Reading(r)));
         }
+        sink.name_addresses(at);
         for (name, value) in [
             ("own_cpu_ns", super::governor::own_cpu()),
             ("own_cpu_worst_ppm", (governor.worst() * 1e6) as u64),
@@ -215,7 +219,7 @@ impl Recorder {
         if self.ticks.is_multiple_of(self.rescan) {
             self.new_targets()?;
         }
-        self.new_libraries(now);
+        self.new_libraries();
         if self.ticks.is_multiple_of(self.host_every) {
             self.sink.append(&Record::HostTick(host::tick()));
             for tick in self.sink.cgroups.tick() {
@@ -277,12 +281,23 @@ impl Recorder {
         }
         let groups = self.sink.enricher.cgroups(pid).to_vec();
         self.sink.cgroups.follow(&groups);
-        self.sink.libraries.look_at(pid);
         Ok(())
     }
 
-    fn new_libraries(&mut self, now: Ns) {
-        let _ = self.sink.libraries.due(now);
+    fn new_libraries(&mut self) {
+        for found in self.libraries.scan(self.sink.targets.pids()) {
+            let failed = match found {
+                Ok(library) => {
+                    let name = library.path.display().to_string();
+                    tracing::info!("{name}: {} entry points", library.entry_points.len());
+                    self.tracer.attach_cuda(&library.attach_path(), &library.entry_points)
+                }
+                Err(e) => vec![ProbeStatus { name: "cuda".into(), attached: false, reason: e.to_string() }],
+            };
+            for status in failed {
+                self.sink.append(&Record::Probe(status));
+            }
+        }
     }
 
     fn over(&mut self, now: Ns) -> Option<Ending> {

@@ -2,9 +2,9 @@
 
 use super::cgroup::Cgroups;
 use super::enrich::Enricher;
-use super::libraries::Libraries;
+use super::names::Names;
 use super::targets::Targets;
-use crate::trace::{Loss, LossCause, LossClass, Record, TargetKind, ThreadSeen, TraceError, Writer};
+use crate::trace::{Loss, LossCause, LossClass, Ns, Record, TargetKind, ThreadSeen, TraceError, Writer};
 
 /// Takes records one at a time. After an error that lasts (a full disk) it takes no more.
 #[derive(Debug)]
@@ -13,7 +13,7 @@ pub struct Sink {
     pub enricher: Enricher,
     pub cgroups: Cgroups,
     pub targets: Targets,
-    pub libraries: Libraries,
+    names: Names,
     /// Records appended so far.
     pub records: u64,
     /// Records lost so far, here and in the kernel.
@@ -31,7 +31,7 @@ impl Sink {
             enricher: Enricher::new(),
             cgroups: Cgroups::new(),
             targets,
-            libraries: Libraries::default(),
+            names: Names::default(),
             records: 0,
             lost: 0,
             refused: 0,
@@ -44,6 +44,9 @@ impl Sink {
         let (record, more) = self.enricher.enrich(record);
         self.follow(&record);
         self.append(&record);
+        for mapping in self.names.see(&record) {
+            self.append(&mapping);
+        }
         if let Some(more) = more {
             self.append(&more);
         }
@@ -68,16 +71,24 @@ impl Sink {
                 self.follow_process(t)
             }
             Record::Loss(loss) => self.lost = self.lost.saturating_add(loss.count),
-            Record::ThreadExec(exec) => self.libraries.look_at(exec.pid),
-            Record::ThreadExit(exit) if exit.key.tid == exit.pid => self.libraries.forget(exit.pid),
             _ => {}
         }
     }
 
+
     fn follow_process(&mut self, thread: &ThreadSeen) {
         if !thread.kernel_thread && self.targets.watch(thread.pid) {
-            self.libraries.look_at(thread.pid);
             self.cgroups.follow(&thread.cgroups);
+        }
+    }
+
+    /// Appends a name for every address of the stacks that were taken.
+    pub fn name_addresses(&mut self, at: Ns) {
+        // Once the trace cannot be written any more, names have no place to go to.
+        if self.failed.is_none() {
+            for symbol in std::mem::take(&mut self.names).resolve(at) {
+                self.append(&symbol);
+            }
         }
     }
 
@@ -85,7 +96,7 @@ impl Sink {
     ///
     /// # Errors
     /// The trace cannot be written any more.
-    pub fn flush(&mut self, at: u64) -> Result<(), TraceError> {
+    pub fn flush(&mut self, at: Ns) -> Result<(), TraceError> {
         let refused = std::mem::take(&mut self.refused);
         if refused > 0 {
             self.lost = self.lost.saturating_add(refused);
