@@ -2,6 +2,21 @@
 //!
 //! Pure: records in, [`Timeline`] out. No clock, no file system.
 
+mod apportion;
+mod build;
+mod identity;
 mod model;
+mod order;
+mod shorts;
+mod slices;
+#[doc(hidden)]
+pub mod testing;
+mod waits;
 
+#[cfg(test)]
+mod tests;
+
+pub use apportion::{apportion, prefix_share};
+pub use build::build;
 pub use model::*;
+pub use waits::{WaitObject, wait_object};
