@@ -299,7 +299,11 @@ pub(crate) fn in_fault(frames: &[NamedFrame]) -> bool {
     frames.iter().any(|f| {
         matches!(
             bare(&f.name),
-            "handle_mm_fault" | "__handle_mm_fault" | "filemap_fault" | "do_user_addr_fault" | "exc_page_fault"
+            "handle_mm_fault"
+                | "__handle_mm_fault"
+                | "filemap_fault"
+                | "do_user_addr_fault"
+                | "exc_page_fault"
         )
     })
 }
@@ -335,14 +339,22 @@ mod tests {
     fn frames(names: &[&str]) -> Vec<NamedFrame> {
         names
             .iter()
-            .map(|&n| NamedFrame { name: n.into(), module: "[kernel]".into(), file: None, line: None, resolved: true })
+            .map(|&n| NamedFrame {
+                name: n.into(),
+                module: "[kernel]".into(),
+                file: None,
+                line: None,
+                resolved: true,
+            })
             .collect()
     }
 
     #[test]
     fn the_same_wait_under_old_and_new_names() {
-        let new = frames(&["schedule", "io_schedule", "folio_wait_bit_common", "filemap_get_pages", "vfs_read"]);
-        let old = frames(&["schedule", "io_schedule", "wait_on_page_bit_common", "generic_file_buffered_read"]);
+        let new =
+            frames(&["schedule", "io_schedule", "folio_wait_bit_common", "filemap_get_pages", "vfs_read"]);
+        let old =
+            frames(&["schedule", "io_schedule", "wait_on_page_bit_common", "generic_file_buffered_read"]);
         assert_eq!(sleep(&new), Some(Sleep::Block));
         assert_eq!(sleep(&old), Some(Sleep::Block));
         assert!(!in_fault(&new));
@@ -360,7 +372,10 @@ mod tests {
 
     #[test]
     fn compiler_suffixes_are_ignored() {
-        assert_eq!(sleep(&frames(&["__mutex_lock.constprop.0", "ext4_file_write_iter"])), Some(Sleep::KernelLock));
+        assert_eq!(
+            sleep(&frames(&["__mutex_lock.constprop.0", "ext4_file_write_iter"])),
+            Some(Sleep::KernelLock)
+        );
         assert_eq!(sleep(&frames(&["do_poll.constprop.0"])), Some(Sleep::Poll));
     }
 

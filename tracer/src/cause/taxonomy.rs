@@ -87,7 +87,9 @@ impl Mechanism {
     #[must_use]
     pub fn stage(self) -> Stage {
         match self {
-            Self::StorageRead | Self::StorageFault | Self::StorageMetadata | Self::StorageWrite => Stage::Storage,
+            Self::StorageRead | Self::StorageFault | Self::StorageMetadata | Self::StorageWrite => {
+                Stage::Storage
+            }
             Self::NetworkRead | Self::NetworkFs => Stage::Network,
             Self::PreparePython | Self::PrepareCompute => Stage::Prepare,
             Self::MemoryFault | Self::MemoryReclaim | Self::MemorySwap => Stage::Memory,
