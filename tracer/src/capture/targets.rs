@@ -1,155 +1,173 @@
-//! The target set: one byte a thread id, shared with the kernel side through mapped memory.
+//! Which processes are watched: what the user named, looked up again while recording.
 
-use std::fs;
-use std::os::fd::AsFd;
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 
-use aya::Ebpf;
-use aya::maps::Map;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use tracer_ebpf::wire::pid_bits;
+use super::process::{self, Id};
+use super::{cgroup, holders};
 
-use super::CaptureError;
-use super::rings::missing;
-use crate::trace::{Ns, TargetKind, ThreadKey, ThreadSeen};
+/// How targets are chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selection {
+    Pids(Vec<u32>),
+    /// A group's folder under `/sys/fs/cgroup`.
+    Cgroup(PathBuf),
+    /// Whatever NVML lists and whoever holds an NVIDIA device node.
+    GpuProcesses,
+    /// Every thread on the host.
+    All,
+    /// A command started for it, added when it runs.
+    Command,
+}
 
-/// One more than the largest thread id of any kernel.
-pub const IDS: usize = 1 << 22;
+/// Why nothing can be watched. Each has its own exit status (`cli::exit`).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TargetError {
+    #[error("no process {0}: it has ended, or never was; `ps -e` lists those that run")]
+    NoProcess(u32),
+    #[error("{tid} is a thread of process {pid} ({comm}), not a process: use --pid {pid}")]
+    Thread { tid: u32, pid: u32, comm: String },
+    #[error("process {0} is whyidle itself, which is never traced: name another")]
+    Own(u32),
+    #[error(
+        "{0}: no control group: name its folder under /sys/fs/cgroup, or its path as in /proc/PID/cgroup"
+    )]
+    NoCgroup(PathBuf),
+    #[error(
+        "no process uses a GPU here (NVML lists none, nobody holds /dev/nvidia*): start the job first, \
+         or use `whyidle run -- COMMAND` or `whyidle record --pid PID`"
+    )]
+    NoGpuProcess,
+}
 
-/// The `PIDS` map. Writing single bytes leaves neighbours alone, which an update by element would not.
+/// The processes watched so far.
 #[derive(Debug)]
-pub struct Pids {
-    bytes: NonNull<AtomicU8>,
-    // Keeps the map, and with it the memory, alive.
-    _map: Map,
+pub struct Targets {
+    selection: Selection,
+    majors: Vec<u32>,
+    /// Start time by process id, so that an id used again is another process.
+    known: BTreeMap<u32, u64>,
 }
 
-// SAFETY: the memory is shared with the kernel and only touched through atomics.
-unsafe impl Send for Pids {}
-
-impl Pids {
+impl Selection {
+    /// Finds what the selection means now.
+    ///
     /// # Errors
-    /// The object has no such map, or it cannot be mapped.
-    pub fn new(ebpf: &mut Ebpf) -> Result<Self, CaptureError> {
-        let map = ebpf.take_map("PIDS").ok_or_else(|| missing("PIDS"))?;
-        let Map::Array(data) = &map else { return Err(missing("PIDS")) };
-        // SAFETY: a new mapping of the map's own size, chosen by the kernel.
-        let address = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                IDS,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                data.fd().as_fd(),
-                0,
-            )
-        };
-        let address = address.map_err(|e| CaptureError::Kernel {
-            what: "mapping PIDS".into(),
-            source: Box::new(std::io::Error::from(e)),
-        })?;
-        let bytes = NonNull::new(address.cast()).ok_or_else(|| missing("PIDS"))?;
-        Ok(Self { bytes, _map: map })
+    /// A named process or group that is not there. GPU processes are not looked for here: see
+    /// [`Targets::new_processes`].
+    pub fn check(&self) -> Result<Self, TargetError> {
+        match self {
+            Self::Pids(pids) => {
+                pids.iter().try_for_each(|pid| check_pid(*pid))?;
+                Ok(self.clone())
+            }
+            Self::Cgroup(path) => find_cgroup(path).map(Self::Cgroup),
+            Self::GpuProcesses | Self::All | Self::Command => Ok(self.clone()),
+        }
     }
 
-    fn byte(&self, tid: u32) -> Option<&AtomicU8> {
-        // SAFETY: below the mapping's length, which lives as long as `self`.
-        ((tid as usize) < IDS).then(|| unsafe { self.bytes.add(tid as usize).as_ref() })
-    }
-
-    /// Makes a thread a target; `false` if it was one.
+    /// As the user would write it.
     #[must_use]
-    pub fn add(&self, tid: u32) -> bool {
-        let bits = pid_bits::TARGET | pid_bits::NAMED;
-        self.byte(tid).is_some_and(|b| b.fetch_or(bits, Ordering::Relaxed) & pid_bits::TARGET == 0)
-    }
-
-    #[must_use]
-    pub fn contains(&self, tid: u32) -> bool {
-        self.byte(tid).is_some_and(|b| b.load(Ordering::Relaxed) & pid_bits::TARGET != 0)
-    }
-}
-
-impl Drop for Pids {
-    fn drop(&mut self) {
-        // SAFETY: mapped in `new` with this length, and nothing borrows it any more.
-        if let Err(e) = unsafe { munmap(self.bytes.as_ptr().cast(), IDS) } {
-            tracing::warn!(error = %e, "munmap");
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Pids(pids) => pids.iter().map(|p| format!("--pid {p}")).collect::<Vec<_>>().join(" "),
+            Self::Cgroup(path) => format!("--cgroup {}", path.display()),
+            Self::GpuProcesses => "--gpu-procs".into(),
+            Self::All => "--all".into(),
+            Self::Command => "run".into(),
         }
     }
 }
 
-/// What `/proc/<pid>/task/<tid>/stat` tells.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stat {
-    pub comm: String,
-    pub state: char,
-    pub ppid: u32,
-    pub flags: u32,
-    pub start_ticks: u64,
-    pub cpu: u32,
+impl Targets {
+    #[must_use]
+    pub fn new(selection: Selection, majors: Vec<u32>) -> Self {
+        Self { selection, majors, known: BTreeMap::new() }
+    }
+
+    /// Processes that belong to the selection and are not watched yet; `listed` are those of NVML's list.
+    pub fn new_processes(&mut self, listed: &[u32]) -> Vec<u32> {
+        let now = match &self.selection {
+            Selection::Pids(pids) => pids.clone(),
+            Selection::Cgroup(folder) => cgroup::members(folder),
+            Selection::GpuProcesses => {
+                let mut found = holders::find(&self.majors);
+                found.extend(listed);
+                found
+            }
+            Selection::All | Selection::Command => Vec::new(),
+        };
+        let own = std::process::id();
+        now.into_iter().filter(|pid| *pid != own && self.watch(*pid)).collect()
+    }
+
+    /// Takes note of a process that is watched, a target's child for one. True if it is new.
+    pub fn watch(&mut self, pid: u32) -> bool {
+        // A named process has one life: its id, used again, is another's.
+        let named = matches!(self.selection, Selection::Pids(_));
+        match process::started(pid) {
+            Some(start) if self.known.get(&pid) == Some(&start) => false,
+            Some(_) if named && self.known.contains_key(&pid) => false,
+            Some(start) => {
+                self.known.insert(pid, start);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Forgets processes that ended, except named ones, and says how many still run.
+    pub fn running(&mut self) -> usize {
+        let named = match &self.selection {
+            Selection::Pids(pids) => pids.clone(),
+            _ => Vec::new(),
+        };
+        let mut running = 0;
+        self.known.retain(|pid, start| {
+            let runs = process::started(*pid) == Some(*start);
+            running += usize::from(runs);
+            runs || named.contains(pid)
+        });
+        running
+    }
+
+    /// Process ids now watched.
+    pub fn pids(&self) -> impl Iterator<Item = u32> + '_ {
+        self.known.keys().copied()
+    }
+
+    /// Whether the recording is over once nothing watched runs: a group, and `--all`, may get new members.
+    #[must_use]
+    pub fn can_run_out(&self) -> bool {
+        matches!(self.selection, Selection::Pids(_) | Selection::GpuProcesses)
+    }
 }
 
-/// Parses a `stat` line. `comm` may hold blanks and parentheses, so it ends at the last one.
-#[must_use]
-pub fn parse_stat(line: &str) -> Option<Stat> {
-    let open = line.find('(')?;
-    let close = line.rfind(')')?;
-    let comm = line.get(open + 1..close)?.to_owned();
-    let rest: Vec<&str> = line.get(close + 1..)?.split_ascii_whitespace().collect();
-    Some(Stat {
-        comm,
-        state: rest.first()?.chars().next()?,
-        ppid: rest.get(1)?.parse().ok()?,
-        flags: rest.get(6)?.parse().ok()?,
-        start_ticks: rest.get(19)?.parse().ok()?,
-        cpu: rest.get(36).and_then(|c| c.parse().ok()).unwrap_or(0),
-    })
+fn check_pid(pid: u32) -> Result<(), TargetError> {
+    if pid == std::process::id() {
+        return Err(TargetError::Own(pid));
+    }
+    match process::identify(pid) {
+        Id::Process => Ok(()),
+        Id::ThreadOf { pid: of, comm } => Err(TargetError::Thread { tid: pid, pid: of, comm }),
+        Id::Zombie | Id::Nothing => Err(TargetError::NoProcess(pid)),
+    }
 }
 
-#[must_use]
-pub fn stat(pid: u32, tid: u32) -> Option<Stat> {
-    let bytes = fs::read(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
-    parse_stat(&String::from_utf8_lossy(&bytes))
-}
-
-/// Threads of a process, empty if it is gone.
-#[must_use]
-pub fn threads(pid: u32) -> Vec<u32> {
-    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
-    let mut tids: Vec<u32> = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
-    tids.sort_unstable();
-    tids
-}
-
-/// All processes.
-#[must_use]
-pub fn processes() -> Vec<u32> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    let mut pids: Vec<u32> = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
-    pids.sort_unstable();
-    pids
-}
-
-/// The identity of a thread that is already there.
-#[must_use]
-pub fn identity(at: Ns, pid: u32, tid: u32, kind: TargetKind) -> Option<ThreadSeen> {
-    const PF_KTHREAD: u32 = 0x0020_0000;
-    let stat = stat(pid, tid)?;
-    Some(ThreadSeen {
-        at,
-        key: ThreadKey { tid, start_ticks: stat.start_ticks },
-        pid,
-        ppid: stat.ppid,
-        comm: stat.comm,
-        creator: None,
-        born: None,
-        kind,
-        kernel_thread: stat.flags & PF_KTHREAD != 0,
-        cgroups: Vec::new(),
-        cmdline: Vec::new(),
-    })
+/// Accepts a folder, or a path as in `/proc/PID/cgroup` under any hierarchy.
+fn find_cgroup(path: &std::path::Path) -> Result<PathBuf, TargetError> {
+    let is_group = |p: &PathBuf| p.join("cgroup.procs").is_file();
+    let below = path.strip_prefix("/").unwrap_or(path);
+    let root = PathBuf::from("/sys/fs/cgroup");
+    let mut hierarchies = vec![root.clone()];
+    if let Ok(entries) = std::fs::read_dir(&root) {
+        hierarchies.extend(entries.flatten().map(|e| e.path()).filter(|p| p.join("cgroup.procs").is_file()));
+    }
+    hierarchies.sort();
+    std::iter::once(path.to_path_buf())
+        .chain(hierarchies.into_iter().map(|h| h.join(below)))
+        .find(is_group)
+        .ok_or_else(|| TargetError::NoCgroup(path.to_path_buf()))
 }
 
 #[cfg(test)]
@@ -157,29 +175,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_comm_may_hold_anything() {
-        let line = "42 (a) b (c)) S 7 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 9 0 12345 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 17 1 0";
-        let stat = parse_stat(line).expect("a stat line");
-        assert_eq!(
-            (stat.comm.as_str(), stat.state, stat.ppid, stat.start_ticks),
-            ("a) b (c)", 'S', 7, 12345)
-        );
-        assert_eq!(stat.flags, 4_194_560);
+    fn own_threads_and_ended_processes_are_refused_by_name() {
+        let own = std::process::id();
+        assert_eq!(Selection::Pids(vec![own]).check(), Err(TargetError::Own(own)));
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = child.id();
+        Selection::Pids(vec![pid]).check().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(Selection::Pids(vec![pid]).check(), Err(TargetError::NoProcess(pid)));
     }
 
     #[test]
-    fn cut_lines_are_nothing() {
-        for cut in ["", "1", "1 (x", "1 (x) S", ")(", "1 (x) S 7 42 42 0 -1"] {
-            assert_eq!(parse_stat(cut), None, "{cut:?}");
-        }
+    fn a_named_process_is_handed_out_once_and_counted_until_it_ends() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let mut targets = Targets::new(Selection::Pids(vec![child.id()]), vec![195]);
+        assert_eq!(targets.new_processes(&[]), [child.id()]);
+        assert_eq!(targets.new_processes(&[]), Vec::<u32>::new());
+        assert_eq!(targets.running(), 1);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(targets.running(), 0);
+        assert!(targets.can_run_out());
     }
 
     #[test]
-    fn own_thread_is_found() {
-        let pid = std::process::id();
-        assert!(threads(pid).contains(&pid));
-        assert!(processes().contains(&pid));
-        let me = identity(5, pid, pid, TargetKind::Named).expect("own identity");
-        assert_eq!((me.pid, me.key.tid, me.kernel_thread, me.at), (pid, pid, false, 5));
+    fn processes_listed_by_the_device_are_targets() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let mut targets = Targets::new(Selection::GpuProcesses, vec![195]);
+        assert!(targets.new_processes(&[child.id(), std::process::id()]).contains(&child.id()));
+        assert!(!targets.pids().any(|p| p == std::process::id()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!targets.new_processes(&[child.id()]).contains(&child.id()));
+    }
+
+    #[test]
+    fn a_group_that_is_not_there_is_refused() {
+        let nowhere = PathBuf::from("/no/such/group");
+        assert_eq!(Selection::Cgroup(nowhere.clone()).check(), Err(TargetError::NoCgroup(nowhere)));
     }
 }

@@ -5,7 +5,7 @@ use aya::programs::{BtfTracePoint, PerfEvent, Program, ProgramError, UProbe};
 use aya::{Btf, Ebpf};
 
 use super::{Hook, PROBES, Probe};
-use crate::capture::btf::Kernel;
+use crate::capture::kernel::btf::Kernel;
 use crate::trace::ProbeStatus;
 
 /// Loads and attaches what the kernel allows. Uprobes are only loaded: they wait for their libraries.
