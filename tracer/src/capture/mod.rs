@@ -15,9 +15,9 @@ mod names;
 pub mod preflight;
 pub mod process;
 pub mod recorder;
+pub mod selection;
 mod sink;
 pub mod stop;
-pub mod targets;
 pub mod tracer;
 mod utilisation;
 

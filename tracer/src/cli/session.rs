@@ -12,7 +12,7 @@ use crate::capture::host::TICK;
 use crate::capture::preflight::Facts;
 use crate::capture::recorder::{Ending, Plan, RecordError, Recorder, TARGETS_EXITED, Watch};
 use crate::capture::stop::Stop;
-use crate::capture::targets::{Selection, TargetError, Targets};
+use crate::capture::selection::{Selection, TargetError, Targets};
 use crate::capture::tracer::Tracer;
 use crate::capture::{holders, host};
 use crate::trace::Writer;
