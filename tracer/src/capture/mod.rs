@@ -1,6 +1,6 @@
 //! Loads and attaches the kernel side, drains its rings, keeps the process table, writes the trace.
 //!
-//! `tracer` is the door to the kernel side; `cuda` finds driver libraries and the offsets of their entry
+//! `kernel::tracer` is the door to the kernel side; `cuda` finds driver libraries and the offsets of their entry
 //! points; `recorder` ties both, the process table and the device signal together.
 
 pub mod cgroup;
@@ -10,6 +10,7 @@ pub mod enrich;
 pub mod governor;
 pub mod holders;
 pub mod host;
+pub mod kernel;
 mod mounts;
 mod names;
 pub mod preflight;
@@ -18,8 +19,9 @@ pub mod recorder;
 pub mod selection;
 mod sink;
 pub mod stop;
-pub mod tracer;
 mod utilisation;
+
+pub use kernel::tracer;
 
 use std::path::PathBuf;
 

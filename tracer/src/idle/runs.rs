@@ -175,10 +175,10 @@ pub(super) struct Burst {
 pub(super) fn silences(runs: &[Run]) -> (Vec<Silence>, Vec<Burst>) {
     let mut silences = Vec::new();
     let mut bursts: Vec<Burst> = Vec::new();
-    let mut end = 0;
+    let mut end: Ns = 0;
     let mut counts = std::collections::BTreeMap::new();
     for run in runs {
-        if run.first >= end + SILENCE_NS || bursts.is_empty() {
+        if run.first >= end.saturating_add(SILENCE_NS) || bursts.is_empty() {
             silences.push(Silence { span: Span::new(end, run.first), ended_by: Some(*run) });
             bursts.push(Burst { span: Span::new(run.first, run.last), feeder: run.thread });
             counts.clear();

@@ -1,5 +1,7 @@
 //! Laws of mass and placement, and what each rule does to a small trace.
 
+use proptest::prelude::{Just, Strategy as _};
+
 use super::{DeviceIdle, Known, PlacedIdle, UnknownReason, locate, place};
 use crate::timeline::build;
 use crate::timeline::testing::{MS, TraceBuilder, US, key};
@@ -260,4 +262,25 @@ fn what_lies_between_submits_is_located_too() {
     let timeline = build(job(&[30.0]).submits(1, 0, 100 * MS, 1001).records());
     let located = locate(&timeline, None).remove(0);
     assert_eq!(located.between_submits.iter().map(|s| s.len()).sum::<u64>(), 70 * MS);
+}
+
+proptest::proptest! {
+    #[test]
+    fn laws_hold_of_any_records(records in crate::timeline::arbitrary::records()) {
+        let timeline = build(records);
+        for located in locate(&timeline, None) {
+            laws(&located.idle);
+            let bound = located.idle.unplaced.iter().filter(|u| u.launch_bound).map(|u| u.ns);
+            let between = located.between_submits.iter().map(|s| s.len());
+            proptest::prop_assert_eq!(between.sum::<u64>(), bound.sum::<u64>());
+        }
+    }
+
+    #[test]
+    fn the_order_of_records_does_not_matter(
+        (records, shuffled) in crate::timeline::arbitrary::records()
+            .prop_flat_map(|r| (Just(r.clone()), Just(r).prop_shuffle())),
+    ) {
+        proptest::prop_assert_eq!(locate(&build(records), None), locate(&build(shuffled), None));
+    }
 }

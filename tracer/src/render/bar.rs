@@ -28,11 +28,12 @@ pub(super) fn split<const N: usize>(parts: [u64; N], cells: usize) -> [usize; N]
         out[i] += 1;
     }
     for i in 0..N {
-        if parts[i] > 0 && out[i] == 0 {
-            if let Some(largest) = (0..N).max_by_key(|&j| out[j]) {
-                out[largest] -= 1;
-                out[i] = 1;
-            }
+        if parts[i] > 0
+            && out[i] == 0
+            && let Some(largest) = (0..N).max_by_key(|&j| out[j])
+        {
+            out[largest] -= 1;
+            out[i] = 1;
         }
     }
     out

@@ -1,5 +1,5 @@
 //! Whole reports and drawings against files, and the laws every rendering keeps.
-//! `INSTA_UPDATE=always cargo test -p whyidle --lib render` rewrites the files.
+//! `INSTA_UPDATE=always cargo test -p whyidle --lib render::` rewrites the files.
 
 use super::fit::width;
 use super::{Style, WIDTH, escape, flame, json, sample, text};
@@ -135,4 +135,32 @@ fn the_ledger_s_lines_are_in_the_flame_graph_to_the_nanosecond() {
             .sum();
         assert_eq!(sum, idle, "{name}");
     }
+}
+
+#[test]
+fn workers_of_one_pool_share_their_client_s_frame() {
+    let folded = flame::folded(&flame::idle(&sample::slow_decode()));
+    let shared = "GPU 0 idle;python3: waits for pt_data_worker (read of a pipe);";
+    assert_eq!(folded.lines().filter(|l| l.starts_with(shared)).count(), 2, "{folded}");
+}
+
+#[test]
+fn stacks_without_names_are_counted() {
+    let mut report = sample::slow_disk();
+    for link in &mut report.gpus[0].causes[1].chain {
+        link.stack.push("libjpeg.so.62+0x1f30".to_owned());
+    }
+    let flame = flame::idle(&report);
+    assert_eq!((flame.stacked_ns, flame.complete_ns), (17_730 * sample::MS, 16_230 * sample::MS));
+    assert!(flame.subtitle().ends_with("complete stacks for 91.5 %"), "{}", flame.subtitle());
+}
+
+#[test]
+fn an_interrupt_at_the_end_is_no_worker() {
+    let mut report = sample::healthy();
+    report.gpus[0].causes[0].chain.push(sample::link(0, 0, "", "interrupt", "nvme0n1 finished", &[]));
+    let page = text(&report, ASCII);
+    assert!(page.lines().take(2).any(|l| l.contains("pid 4242 (python3)")), "{page}");
+    assert!(!page.contains("worker processes"), "{page}");
+    assert!(page.contains("unnamed (no thread) interrupt: nvme0n1 finished"), "{page}");
 }

@@ -111,12 +111,15 @@ fn questions() -> Vec<Answer> {
 }
 
 fn loader(tail: Vec<Link>) -> Vec<Link> {
+    let what = tail.first().map_or_else(String::new, |worker| {
+        format!("waits for {} {} (read of a pipe)", worker.comm, worker.tid)
+    });
     let mut chain = vec![link(
         4242,
         4242,
         "python3",
         "blocked",
-        "waits for a queue (read of a pipe)",
+        &what,
         &["read", "Connection._recv", "SimpleQueue.get", "train_epoch", "main"],
     )];
     chain.extend(tail);

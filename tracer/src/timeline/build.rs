@@ -267,6 +267,7 @@ fn thread(key: ThreadKey, mut raw: Raw, identity: Identity, host: &Host, recordi
         kind => kind,
     };
     let life = life(&identity, kind, own, &raw.off_cpu, host, recording);
+    let exited = identity.exited.is_some() || raw.off_cpu.iter().any(|o| o.state == State::Dead);
     let off_cpu = tidy(raw.off_cpu, life.span);
     let slices = if kind == TargetKind::Bystander { Vec::new() } else { slices(&off_cpu, life) };
     let index = Index::new(&slices, &raw.totals);
@@ -279,7 +280,7 @@ fn thread(key: ThreadKey, mut raw: Raw, identity: Identity, host: &Host, recordi
         kernel_thread: identity.kernel_thread,
         creator: identity.creator,
         born: identity.born,
-        exited: (life.span.end < recording.end).then_some(life.span.end).or(identity.exited),
+        exited: exited.then_some(life.span.end),
         execs: identity.execs,
         cgroups: identity.cgroups,
         cmdline: identity.cmdline,

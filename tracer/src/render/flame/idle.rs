@@ -1,7 +1,7 @@
 //! Idle GPU time by wait chain.
 
 use super::{Flame, Kind, frame};
-use crate::cause::{Cause, Link};
+use crate::cause::{Cause, Link, Mechanism};
 use crate::finding::Report;
 use crate::render::word;
 
@@ -15,7 +15,7 @@ pub fn idle(report: &Report) -> Flame {
     for gpu in &report.gpus {
         for cause in &gpu.causes {
             let mut stack = vec![device(gpu.index)];
-            stack.extend(cause.chain.iter().map(link));
+            stack.extend(cause.chain.iter().zip(1..).map(|(l, next)| link(l, cause.chain.get(next))));
             if let Some(leaf) = cause.chain.last() {
                 stack.extend(leaf.stack.iter().rev().map(|f| frame::safe(f)));
             }
@@ -42,14 +42,19 @@ pub(super) fn is_device(frame: &str) -> bool {
     frame.strip_prefix("GPU ").and_then(|f| f.strip_suffix(" idle")).is_some_and(|n| n.parse::<u32>().is_ok())
 }
 
-fn link(link: &Link) -> String {
-    frame::safe(&format!("{}: {}", link.comm, link.what))
+/// `comm: what`. The id of the thread waited for is left out: it would part the workers of one pool.
+fn link(link: &Link, next: Option<&Link>) -> String {
+    let what = match next {
+        Some(next) => link.what.replace(&format!("{} {}", next.comm, next.tid), &next.comm),
+        None => link.what.clone(),
+    };
+    frame::safe(&if link.comm.is_empty() { what } else { format!("{}: {what}", link.comm) })
 }
 
 fn tip(cause: &Cause) -> String {
     let (name, _) = word::mechanism(cause.mechanism);
     match &cause.note {
-        Some(note) if cause.chain.is_empty() => frame::safe(&format!("[{name}: {note}]")),
+        Some(note) if cause.mechanism == Mechanism::Unexplained => frame::safe(&format!("[{name}: {note}]")),
         _ => format!("[{name}]"),
     }
 }

@@ -161,6 +161,9 @@ mod tests {
             faults: Vec::new(),
             submits: Vec::new(),
             calls: Vec::new(),
+            merged: Vec::new(),
+            given: Vec::new(),
+            index: Default::default(),
         }
     }
 

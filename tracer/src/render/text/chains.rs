@@ -1,5 +1,7 @@
 //! The largest wait chains of a device, from the device down to the leaf.
 
+use std::cmp::Reverse;
+
 use crate::cause::{Cause, Link};
 use crate::finding::{Gpu, Report};
 use crate::render::figure::{count, grouped, share, time};
@@ -12,16 +14,16 @@ const DEVICES: usize = 4;
 /// Links drawn of one chain: the outer ones and the last.
 const LINKS: usize = 10;
 /// Frames told of the leaf and of a link before it.
-const FRAMES: (usize, usize) = (5, 2);
+const FRAMES: (usize, usize) = (8, 2);
 
 pub(super) fn write(page: &mut Page, report: &Report) {
     let mut gpus: Vec<&Gpu> =
         report.gpus.iter().filter(|g| g.causes.iter().any(|c| !c.chain.is_empty())).collect();
-    gpus.sort_by(|a, b| b.idle_ns.cmp(&a.idle_ns));
+    gpus.sort_by_key(|g| Reverse(g.idle_ns));
     for gpu in gpus.iter().take(DEVICES) {
         page.heading(&format!("LARGEST WAIT CHAINS of GPU {}, from the device down", gpu.index));
         let mut causes: Vec<&Cause> = gpu.causes.iter().filter(|c| !c.chain.is_empty()).collect();
-        causes.sort_by(|a, b| b.ns.cmp(&a.ns));
+        causes.sort_by_key(|c| Reverse(c.ns));
         for (i, cause) in causes.iter().take(CHAINS).enumerate() {
             one(page, gpu, i + 1, cause);
         }
@@ -85,11 +87,12 @@ fn indent(depth: usize) -> String {
 
 fn draw(page: &mut Page, depth: usize, link: &Link, frames: usize) {
     let branch = if page.style.unicode { "└─ " } else { "`- " };
-    let who = page.name(&link.comm, 24);
-    let thread = if link.tid == link.pid || link.tid == 0 {
-        format!("pid {}", link.pid)
-    } else {
-        format!("thread {} of pid {}", link.tid, link.pid)
+    let who = if link.comm.is_empty() { "unnamed".to_owned() } else { page.name(&link.comm, 24) };
+    let thread = match (link.tid, link.pid) {
+        (0, 0) => "no thread".to_owned(),
+        (tid, pid) if tid == pid || tid == 0 => format!("pid {pid}"),
+        (tid, 0) => format!("thread {tid}"),
+        (tid, pid) => format!("thread {tid} of pid {pid}"),
     };
     let (state, what) = (page.name(&link.state, 16), page.safe(&link.what).into_owned());
     let lead = format!("{}{branch}", indent(depth));

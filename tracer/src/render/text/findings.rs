@@ -12,7 +12,7 @@ const EVIDENCE: usize = 12;
 /// By gain, the largest first; ties keep the report's order.
 pub(super) fn ranked(report: &Report) -> Vec<&Finding> {
     let mut findings: Vec<&Finding> = report.findings.iter().collect();
-    findings.sort_by(|a, b| b.gain_ns.cmp(&a.gain_ns));
+    findings.sort_by_key(|f| std::cmp::Reverse(f.gain_ns));
     findings
 }
 
@@ -54,8 +54,10 @@ fn one(page: &mut Page, report: &Report, number: usize, finding: &Finding) {
         page.paragraph("     - ", Ink::Plain, &evidence);
     }
     rest(page, finding.evidence.len(), EVIDENCE, "line of evidence");
-    let remedy = page.safe(&finding.remedy).into_owned();
-    page.paragraph("     Do: ", Ink::Strong, &remedy);
+    if !finding.remedy.is_empty() {
+        let remedy = page.safe(&finding.remedy).into_owned();
+        page.paragraph("     Do: ", Ink::Strong, &remedy);
+    }
 }
 
 /// Says that there was more than is shown.

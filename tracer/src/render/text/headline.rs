@@ -10,7 +10,7 @@ use crate::render::word;
 pub(super) fn write(page: &mut Page, report: &Report) {
     let sentence = sentence(page, report);
     page.paragraph("", Ink::Strong, &sentence);
-    if let Some(first) = super::findings::ranked(report).first() {
+    if let Some(first) = super::findings::ranked(report).first().filter(|f| !f.remedy.is_empty()) {
         let gain = time(first.gain_ns);
         let label = format!("Do first, to get back up to {gain}: ");
         let remedy = page.safe(&first.remedy).into_owned();
@@ -89,7 +89,9 @@ fn reason(page: &Page, gpu: &Gpu, first: &Line<'_>) -> String {
 
 /// Whose wait it was, told from the process next to the device.
 fn who(page: &Page, cause: &Cause) -> Option<String> {
-    let (feeder, leaf) = (cause.chain.first()?, cause.chain.last()?);
+    let feeder = cause.chain.first().filter(|l| l.pid != 0)?;
+    // The last link may be an interrupt, which has no thread.
+    let leaf = cause.chain.iter().rev().find(|l| l.pid != 0)?;
     let comm = page.name(&feeder.comm, 20);
     Some(if leaf.pid != feeder.pid {
         format!("worker processes of pid {} ({comm})", feeder.pid)
