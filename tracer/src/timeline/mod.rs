@@ -2,6 +2,25 @@
 //!
 //! Pure: records in, [`Timeline`] out. No clock, no file system.
 
+mod apportion;
+#[cfg(test)]
+pub(crate) mod arbitrary;
+mod build;
+mod identity;
+#[cfg(test)]
+mod laws;
 mod model;
+mod order;
+mod shorts;
+mod slices;
+#[doc(hidden)]
+pub mod testing;
+mod waits;
 
+#[cfg(test)]
+mod tests;
+
+pub use apportion::{apportion, prefix_share};
+pub use build::build;
 pub use model::*;
+pub use waits::{WaitObject, wait_object};

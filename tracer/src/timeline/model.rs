@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::trace::{
     BlockTotal, CgroupTick, CudaCall, Device, DeviceProcess, File, FileId, GovernorStep, Host, HostTick,
-    Loss, MajorFault, Ns, OffCpu, ProbeStatus, RanInstead, Reading, Sample, Span, Stack, StackId, Submits,
-    Symbol, TargetKind, ThreadKey, WaitTotal,
+    Loss, MajorFault, Mapping, Ns, OffCpu, ProbeStatus, RanInstead, Reading, Sample, Span, Stack, StackId,
+    Submits, Symbol, TargetKind, ThreadKey, WaitTotal, Waker,
 };
 
 /// A whole recording, indexed. All vectors are sorted by time.
@@ -30,6 +30,7 @@ pub struct Timeline {
     pub cgroup_ticks: Vec<CgroupTick>,
     pub losses: Vec<Loss>,
     pub steps: Vec<GovernorStep>,
+    pub mappings: Vec<Mapping>,
 }
 
 #[derive(Debug, Default)]
@@ -63,6 +64,36 @@ pub struct Thread {
     pub faults: Vec<MajorFault>,
     pub submits: Vec<Submits>,
     pub calls: Vec<CudaCall>,
+    /// Waits of [`Thread::off_cpu`] that are one wait, in order; see [`Thread::merged_wait`].
+    pub merged: Vec<MergedWait>,
+    /// Wake-ups this thread gave to others, sorted by (time, wakee, which wait).
+    pub given: Vec<Given>,
+    pub(crate) index: super::shorts::Index,
+}
+
+/// Waits of one thread that are one wait, re-armed: in the same system call on the same object, with no
+/// submit and no seen delivery between them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MergedWait {
+    /// Indices into [`Thread::off_cpu`], ascending. Preemptions between them are not members.
+    pub members: Vec<usize>,
+}
+
+/// A wake-up given to another thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Given {
+    /// When; for short waits the end of the last one.
+    pub at: Ns,
+    pub wakee: ThreadKey,
+    pub wait: GivenWait,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GivenWait {
+    /// Index into the wakee's [`Thread::off_cpu`].
+    OffCpu(usize),
+    /// Index into the wakee's [`Thread::totals`].
+    Total(usize),
 }
 
 /// One stretch of a thread's life.
@@ -116,6 +147,20 @@ pub struct NamedFrame {
 }
 
 impl Thread {
+    /// The wait that `off_cpu[index]` is part of, itself alone if it was not re-armed; `None` for a stay
+    /// without an event waited for (preempted, yielded).
+    #[must_use]
+    pub fn merged_wait(&self, index: usize) -> Option<&MergedWait> {
+        self.merged.get((*self.index.merged_of.get(index)?)?)
+    }
+
+    /// Who ended the wait that `off_cpu[index]` is part of: the waker of its last piece holds for all.
+    #[must_use]
+    pub fn ended_by(&self, index: usize) -> Option<&Waker> {
+        let last = *self.merged_wait(index)?.members.last()?;
+        self.off_cpu.get(last)?.waker.as_ref()
+    }
+
     /// The slices that overlap `span`, clipped to it, in order.
     pub fn slices_in(&self, span: Span) -> impl Iterator<Item = Slice> + '_ {
         let from = self.slices.partition_point(|s| s.span.end <= span.start);

@@ -1,0 +1,336 @@
+//! Records in, in any order; [`Timeline`] out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::identity::{Identity, Names, share_process};
+use super::model::{DeviceTrack, Thread, Timeline};
+use super::order::{keep, order};
+use super::shorts::Index;
+use super::slices::{Life, slices, tidy};
+use super::waits;
+use crate::trace::{
+    CudaCall, Device, Host, MajorFault, Ns, OffCpu, Reading, Record, Sample, Span, State, Submits,
+    TargetKind, ThreadKey, WaitTotal,
+};
+
+#[derive(Default)]
+struct Raw {
+    names: Names,
+    off_cpu: Vec<OffCpu>,
+    totals: Vec<WaitTotal>,
+    samples: Vec<Sample>,
+    faults: Vec<MajorFault>,
+    submits: Vec<Submits>,
+    calls: Vec<CudaCall>,
+}
+
+/// Everything, sorted into its place but not yet in order.
+#[derive(Default)]
+struct Sorter {
+    timeline: Timeline,
+    host: Option<Host>,
+    ended: Option<crate::trace::End>,
+    devices: BTreeMap<u32, Option<Device>>,
+    threads: BTreeMap<ThreadKey, Raw>,
+    first: Option<Ns>,
+    last: Ns,
+}
+
+/// Builds the timeline of a recording. Takes records in any order, with duplicates, overlaps and
+/// contradictions; the same records in another order give the same timeline.
+#[must_use]
+pub fn build(records: impl IntoIterator<Item = Record>) -> Timeline {
+    let mut sorter = Sorter::default();
+    for record in records {
+        sorter.take(record);
+    }
+    sorter.finish()
+}
+
+impl Sorter {
+    fn take(&mut self, record: Record) {
+        let timeline = &mut self.timeline;
+        match record {
+            Record::Host(host) => return keep(&mut self.host, host),
+            Record::Device(device) => {
+                return keep(self.devices.entry(device.index).or_default(), device);
+            }
+            Record::Probe(probe) => return timeline.probes.push(probe),
+            Record::File(file) => {
+                let mut slot = timeline.files.remove(&file.id);
+                let id = file.id;
+                keep(&mut slot, file);
+                timeline.files.extend(slot.map(|file| (id, file)));
+                return;
+            }
+            Record::Stack(stack) => {
+                let mut slot = timeline.stacks.remove(&stack.id);
+                let id = stack.id;
+                keep(&mut slot, stack);
+                timeline.stacks.extend(slot.map(|stack| (id, stack)));
+                return;
+            }
+            Record::Symbol(symbol) => {
+                let at = (symbol.pid, symbol.address);
+                let mut slot = timeline.names.remove(&at);
+                keep(&mut slot, Arc::new(symbol));
+                timeline.names.extend(slot.map(|symbol| (at, symbol)));
+                return;
+            }
+            Record::Mapping(mapping) => {
+                self.saw(mapping.at, mapping.at);
+                self.timeline.mappings.push(mapping);
+            }
+            Record::Counter(counter) => self.saw(counter.at, counter.at),
+            Record::DeviceProcess(process) => {
+                self.saw(process.at, process.at);
+                self.track(process.device).processes.push(process);
+            }
+            Record::Reading(reading) => {
+                self.saw(reading.span.end, reading.span.end);
+                self.track(reading.device).readings.push(reading);
+            }
+            Record::Block(block) => {
+                self.saw(block.span.start, block.span.end);
+                self.timeline.blocks.push(block);
+            }
+            Record::RanInstead(ran) => {
+                self.saw(ran.span.start, ran.span.end);
+                self.timeline.ran_instead.push(ran);
+            }
+            Record::HostTick(tick) => {
+                self.saw(tick.at, tick.at);
+                self.timeline.host_ticks.push(tick);
+            }
+            Record::CgroupTick(tick) => {
+                self.saw(tick.at, tick.at);
+                self.timeline.cgroup_ticks.push(tick);
+            }
+            Record::Loss(loss) => {
+                self.saw(loss.at, loss.at);
+                self.timeline.losses.push(loss);
+            }
+            Record::Step(step) => {
+                self.saw(step.at, step.at);
+                self.timeline.steps.push(step);
+            }
+            Record::End(end) => {
+                self.saw(end.at, end.at);
+                let later = self.ended.as_ref().is_none_or(|kept| kept.at <= end.at);
+                if self.ended.as_ref().is_some_and(|kept| kept.at < end.at) {
+                    self.ended = None;
+                }
+                if later {
+                    keep(&mut self.ended, end);
+                }
+            }
+            record => self.take_of_thread(record),
+        }
+    }
+
+    fn take_of_thread(&mut self, record: Record) {
+        match record {
+            Record::Thread(seen) => {
+                self.saw(seen.at, seen.at);
+                self.raw(seen.key, None).names.seen.push(seen);
+            }
+            Record::ThreadExec(exec) => {
+                self.saw(exec.at, exec.at);
+                self.raw(exec.key, None).names.execs.push(exec);
+            }
+            Record::ThreadExit(exit) => {
+                self.saw(exit.at, exit.at);
+                self.raw(exit.key, None).names.exits.push(exit);
+            }
+            Record::OffCpu(off) => {
+                self.saw(off.left, off.ran);
+                self.raw(off.thread, Some(off.pid)).off_cpu.push(off);
+            }
+            Record::WaitTotal(total) => {
+                self.saw(total.first, total.last);
+                self.raw(total.thread, Some(total.pid)).totals.push(total);
+            }
+            Record::Sample(sample) => {
+                self.saw(sample.at, sample.at);
+                self.raw(sample.thread, Some(sample.pid)).samples.push(sample);
+            }
+            Record::MajorFault(fault) => {
+                self.saw(fault.at, fault.at);
+                self.raw(fault.thread, Some(fault.pid)).faults.push(fault);
+            }
+            Record::Submits(submits) => {
+                self.saw(submits.first, submits.last);
+                self.raw(submits.thread, Some(submits.pid)).submits.push(submits);
+            }
+            Record::CudaCall(call) => {
+                self.saw(call.entry, call.exit.unwrap_or(call.entry));
+                self.raw(call.thread, Some(call.pid)).calls.push(call);
+            }
+            _ => {}
+        }
+    }
+
+    /// Widens what the recording is known to span.
+    fn saw(&mut self, from: Ns, to: Ns) {
+        self.first = Some(self.first.map_or(from, |first| first.min(from)));
+        self.last = self.last.max(from).max(to);
+    }
+
+    fn track(&mut self, device: u32) -> &mut DeviceTrack {
+        self.timeline.devices.entry(device).or_default()
+    }
+
+    fn raw(&mut self, key: ThreadKey, pid: Option<u32>) -> &mut Raw {
+        let raw = self.threads.entry(key).or_default();
+        // The largest, so that which came last does not matter.
+        raw.names.pid = raw.names.pid.max(pid);
+        raw
+    }
+
+    fn finish(mut self) -> Timeline {
+        let start = self.host.as_ref().map(|h| h.start_ns).or(self.first).unwrap_or(0);
+        let end = self.ended.as_ref().map_or(self.last, |e| e.at);
+        let span = Span::new(start, end);
+        self.timeline.span = span;
+        for (index, device) in std::mem::take(&mut self.devices) {
+            self.track(index).device = device.unwrap_or_default();
+        }
+        let mut timeline = self.timeline;
+        timeline.host = self.host.unwrap_or_default();
+        timeline.ended = self.ended;
+        for (&index, track) in &mut timeline.devices {
+            track.device.index = index;
+            order(&mut track.processes, |p| p.at);
+            track.readings = in_order(std::mem::take(&mut track.readings));
+        }
+        order(&mut timeline.probes, |_| 0);
+        order(&mut timeline.mappings, |m| m.at);
+        order(&mut timeline.blocks, |b| b.span.start);
+        order(&mut timeline.ran_instead, |r| r.span.start);
+        order(&mut timeline.host_ticks, |t| t.at);
+        order(&mut timeline.cgroup_ticks, |t| t.at);
+        order(&mut timeline.losses, |l| l.at);
+        order(&mut timeline.steps, |s| s.at);
+
+        let mut identities: BTreeMap<_, _> =
+            self.threads.iter_mut().map(|(&key, raw)| (key, raw.names.resolve())).collect();
+        share_process(&mut identities);
+        for ((key, raw), identity) in self.threads.into_iter().zip(identities.into_values()) {
+            timeline.threads.insert(key, thread(key, raw, identity, &timeline.host, span));
+        }
+        link(&mut timeline.threads);
+        timeline
+    }
+}
+
+/// Device windows in order; one that overlaps the one ahead begins at its end.
+fn in_order(mut readings: Vec<Reading>) -> Vec<Reading> {
+    order(&mut readings, |r| r.span.start);
+    let mut cursor = 0;
+    readings.retain_mut(|r| {
+        r.span = Span::new(r.span.start.max(cursor), r.span.end.max(cursor));
+        cursor = cursor.max(r.span.end);
+        !r.span.is_empty()
+    });
+    readings
+}
+
+fn thread(key: ThreadKey, mut raw: Raw, identity: Identity, host: &Host, recording: Span) -> Thread {
+    order(&mut raw.off_cpu, |o| o.left);
+    for total in &mut raw.totals {
+        total.last = total.last.max(total.first);
+    }
+    order(&mut raw.totals, |t| t.first);
+    order(&mut raw.samples, |s| s.at);
+    order(&mut raw.faults, |f| f.at);
+    for submits in &mut raw.submits {
+        submits.last = submits.last.max(submits.first);
+    }
+    order(&mut raw.submits, |s| s.first);
+    for call in &mut raw.calls {
+        call.exit = call.exit.map(|exit| exit.max(call.entry));
+    }
+    order(&mut raw.calls, |c| c.entry);
+
+    let own = [
+        raw.off_cpu.first().map(|o| o.left),
+        raw.totals.first().map(|t| t.first),
+        raw.samples.first().map(|s| s.at),
+        raw.submits.first().map(|s| s.first),
+        raw.calls.first().map(|c| c.entry),
+    ];
+    let own = own.into_iter().flatten().min();
+    // Own records are only ever written of targets, so a thread that has some was one.
+    let kind = match identity.kind {
+        TargetKind::Bystander if own.is_some() => TargetKind::Adopted,
+        kind => kind,
+    };
+    let life = life(&identity, kind, own, &raw.off_cpu, host, recording);
+    let exited = identity.exited.is_some() || raw.off_cpu.iter().any(|o| o.state == State::Dead);
+    let off_cpu = tidy(raw.off_cpu, life.span);
+    let slices = if kind == TargetKind::Bystander { Vec::new() } else { slices(&off_cpu, life) };
+    let index = Index::new(&slices, &raw.totals);
+    Thread {
+        key,
+        pid: identity.pid,
+        ppid: identity.ppid,
+        comm: identity.comm,
+        kind,
+        kernel_thread: identity.kernel_thread,
+        creator: identity.creator,
+        born: identity.born,
+        exited: exited.then_some(life.span.end),
+        execs: identity.execs,
+        cgroups: identity.cgroups,
+        cmdline: identity.cmdline,
+        slices,
+        off_cpu,
+        totals: raw.totals,
+        samples: raw.samples,
+        faults: raw.faults,
+        submits: raw.submits,
+        calls: raw.calls,
+        merged: Vec::new(),
+        given: Vec::new(),
+        index,
+    }
+}
+
+fn life(
+    identity: &Identity,
+    kind: TargetKind,
+    own: Option<Ns>,
+    off_cpu: &[OffCpu],
+    host: &Host,
+    recording: Span,
+) -> Life {
+    let start = identity.born.unwrap_or(recording.start).clamp(recording.start, recording.end);
+    let dead = off_cpu.iter().filter(|o| o.state == State::Dead).map(|o| o.left).min();
+    // An exiting thread may still wait (tearing down its memory) after it said that it exits.
+    let lasted = off_cpu.iter().map(|o| o.ran).max().unwrap_or(0);
+    let end = dead.or(identity.exited.map(|e| e.max(lasted))).unwrap_or(recording.end);
+    let span = Span::new(start, end.clamp(start, recording.end));
+    let since = [identity.target_since, own].into_iter().flatten().min().unwrap_or(span.start);
+    // Finding the first targets takes a moment after the recording's start, and what they did in it was
+    // running unless an interval cut at the start says otherwise.
+    let from_start = kind == TargetKind::Named && since <= recording.start.saturating_add(host.tick_ns);
+    let seen_from = if identity.born.is_some() || from_start { span.start } else { since };
+    Life { span, seen_from }
+}
+
+/// Fills in what takes all threads: wake-ups given, and the waits that are one because of them.
+fn link(threads: &mut BTreeMap<ThreadKey, Thread>) {
+    let mut given = waits::given(threads);
+    for (key, thread) in threads {
+        thread.given = given.remove(key).unwrap_or_default();
+        thread.merged = waits::merge(thread);
+        let mut merged_of = vec![None; thread.off_cpu.len()];
+        for (group, wait) in thread.merged.iter().enumerate() {
+            for &member in &wait.members {
+                merged_of[member] = Some(group);
+            }
+        }
+        thread.index.merged_of = merged_of;
+    }
+}

@@ -1,0 +1,23 @@
+//! Puts records in an order that does not depend on the order they came in.
+
+use serde::Serialize;
+
+use crate::trace::Ns;
+
+/// Sorts by time, then by content, and drops exact duplicates.
+pub(super) fn order<T: Serialize>(records: &mut Vec<T>, at: impl Fn(&T) -> Ns) {
+    records.sort_by(|a, b| at(a).cmp(&at(b)).then_with(|| content(a).cmp(&content(b))));
+    records.dedup_by(|a, b| at(a) == at(b) && content(a) == content(b));
+}
+
+/// A record's bytes: unlike `==`, the same for a NaN and itself.
+pub(super) fn content<T: Serialize>(record: &T) -> Vec<u8> {
+    postcard::to_stdvec(record).unwrap_or_default()
+}
+
+/// Keeps the larger content, so that which of two contradictory records came first does not matter.
+pub(super) fn keep<T: Serialize>(slot: &mut Option<T>, record: T) {
+    if slot.as_ref().is_none_or(|kept| content(kept) < content(&record)) {
+        *slot = Some(record);
+    }
+}
