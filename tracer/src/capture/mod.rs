@@ -16,9 +16,9 @@ mod names;
 pub mod preflight;
 pub mod process;
 pub mod recorder;
+pub mod selection;
 mod sink;
 pub mod stop;
-pub mod targets;
 mod utilisation;
 
 pub use kernel::tracer;

@@ -7,9 +7,9 @@ use super::cuda::Libraries;
 use super::devices::Feed;
 use super::governor::{Governor, Step};
 use super::host::{self, TICK};
+use super::selection::Targets;
 use super::sink::Sink;
 use super::stop::Stop;
-use super::targets::Targets;
 use super::tracer::{Config, Tracer};
 use super::utilisation::Utilisation;
 use crate::trace::{Counter, End, GovernorStep, Ns, ProbeStatus, Record, TargetKind, TraceError, Writer};
@@ -275,13 +275,7 @@ impl Recorder {
     }
 
     fn watch(&mut self, pid: u32) -> Result<(), RecordError> {
-        self.tracer.add_process(pid, TargetKind::Named)?;
-        for thread in super::process::threads(pid, TargetKind::Named) {
-            self.sink.take(Record::Thread(thread));
-        }
-        let groups = self.sink.enricher.cgroups(pid).to_vec();
-        self.sink.cgroups.follow(&groups);
-        Ok(())
+        Ok(self.tracer.add_process(pid, TargetKind::Named)?)
     }
 
     fn new_libraries(&mut self) {
