@@ -14,7 +14,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Attaches or fails the test, saying what is missing.
 #[must_use]
 pub fn attach(config: &Config) -> Tracer {
-    Tracer::attach(config).unwrap_or_else(|e| panic!("privileged tests need root and eBPF, and this is neither: {e}"))
+    Tracer::attach(config)
+        .unwrap_or_else(|e| panic!("privileged tests need root and eBPF, and this is neither: {e}"))
 }
 
 /// A forked process that waits to be let go.

@@ -64,8 +64,7 @@ fn a_ring_too_small_says_how_many() {
     assert!(c.delivered >= 1, "one page holds a few");
     assert!(c.dropped > 200, "{} of {}", c.dropped, c.switches);
     assert_eq!(c.delivered + c.totalled + c.dropped, c.switches, "delivered, added up or dropped");
-    let risk: u64 =
-        c.seen.losses().filter(|l| l.cause == LossCause::RingFull).map(|l| l.ns_at_risk).sum();
+    let risk: u64 = c.seen.losses().filter(|l| l.cause == LossCause::RingFull).map(|l| l.ns_at_risk).sum();
     assert!(risk >= 200 * 1_000_000, "a millisecond a nap at least: {risk}");
 }
 

@@ -1,8 +1,8 @@
 //! Every program loads and attaches; dropping the tracer leaves nothing behind.
 
 use serial_test::file_serial;
-use whyidle::capture::btf::Kernel;
-use whyidle::capture::probes::PROBES;
+use whyidle::capture::kernel::btf::Kernel;
+use whyidle::capture::kernel::probes::PROBES;
 use whyidle::capture::tracer::Config;
 use whyidle_tests::privileged::attach;
 
@@ -27,7 +27,12 @@ fn every_program_this_kernel_can_have_is_attached() {
                 if let Some(status) = status {
                     assert_eq!(status.reason, reason);
                 } else {
-                    assert!(PROBES.iter().any(|p| p.variant_of == Some(probe.program) || probe.variant_of == Some(p.program)));
+                    assert!(
+                        PROBES
+                            .iter()
+                            .any(|p| p.variant_of == Some(probe.program)
+                                || probe.variant_of == Some(p.program))
+                    );
                 }
             }
         }

@@ -22,7 +22,8 @@ fn file(seen: &Observed, id: u64) -> &File {
 
 /// A file on a real disk, out of the page cache.
 fn cold(bytes: usize) -> (tempfile::TempDir, std::path::PathBuf) {
-    let dir = tempfile::Builder::new().prefix("probes").tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let dir =
+        tempfile::Builder::new().prefix("probes").tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let path = dir.path().join("cold.bin");
     let mut file = std::fs::File::create(&path).expect("create");
     file.write_all(&vec![7u8; bytes]).expect("write");
@@ -51,7 +52,12 @@ fn a_cold_read_waits_for_a_named_file_and_disk() {
         .expect("a wait for the disk");
     let read = file(&seen, wait.file.expect("filtered"));
     let folder = dir.path().file_name().expect("a name").to_string_lossy();
-    assert_eq!(read.names.get(1).map(String::as_str), Some(&*folder), "dentry names run upward: {:?}", read.names);
+    assert_eq!(
+        read.names.get(1).map(String::as_str),
+        Some(&*folder),
+        "dentry names run upward: {:?}",
+        read.names
+    );
     use std::os::unix::fs::MetadataExt;
     let meta = std::fs::metadata(&path).expect("stat");
     assert_eq!(read.inode, meta.ino());
@@ -102,7 +108,10 @@ fn a_major_fault_names_file_and_offset() {
         .expect("the fault");
     assert_eq!(fault.thread, seen.main_thread());
     assert_eq!(fault.address as usize % PAGE, 5);
-    assert_eq!(file(&seen, fault.file.expect("its file")).names.first().map(String::as_str), Some("cold.bin"));
+    assert_eq!(
+        file(&seen, fault.file.expect("its file")).names.first().map(String::as_str),
+        Some("cold.bin")
+    );
     let wait = seen
         .waits()
         .find(|w| w.syscall.is_none() && w.state == State::Uninterruptible && w.file == fault.file)
@@ -160,7 +169,11 @@ fn a_socket_tells_both_ends() {
     assert_ne!(socket.local, socket.peer);
     assert_eq!(socket.state, 1, "established");
     let waker = wait.waker.as_ref().expect("a waker");
-    assert_eq!((waker.pid, waker.context), (seen.pid, whyidle::trace::WakerContext::Task), "loopback: {waker:?}");
+    assert_eq!(
+        (waker.pid, waker.context),
+        (seen.pid, whyidle::trace::WakerContext::Task),
+        "loopback: {waker:?}"
+    );
 }
 
 macro_rules! entry_points {
@@ -233,8 +246,11 @@ fn driver_calls_by_file_offset() {
     assert!(runs.len() >= 3, "a synchronise and a silence end runs: {runs:?}");
     assert!(runs.windows(2).all(|w| w[0].last < w[1].first), "runs are in order");
     assert!(runs.iter().any(|r| r.user_stack != 0 && !seen.stack(r.user_stack).is_empty()));
-    let calls: Vec<_> =
-        seen.records.iter().filter_map(|r| if let Record::CudaCall(c) = r { Some(c) } else { None }).collect();
+    let calls: Vec<_> = seen
+        .records
+        .iter()
+        .filter_map(|r| if let Record::CudaCall(c) = r { Some(c) } else { None })
+        .collect();
     let sync = calls.iter().find(|c| c.family == CudaFamily::Synchronize).expect("every synchronise");
     assert_eq!((sync.name.as_str(), sync.thread), ("cuStreamSynchronize", main));
     assert!(sync.exit.is_some_and(|exit| exit >= sync.entry));
@@ -260,10 +276,10 @@ fn who_ran_instead() {
             std::hint::spin_loop();
         }
     };
-    // A stranger that wants the same processor.
+    // A stranger that wants the same processor until it is ended.
     let mut rival = Child::fork(move || {
         pin();
-        spin(Duration::from_secs(1));
+        spin(Duration::MAX);
     });
     rival.go();
     let seen = observe(&quiet(), move || {

@@ -64,9 +64,9 @@ fn a_grandchild_that_execs_stays_a_target() {
     let birth = seen.threads().find(|t| t.key == sleep.key && t.born.is_some()).expect("its birth");
     assert_eq!(birth.kind, TargetKind::Inherited);
     assert!(seen.waits_in(libc::SYS_clock_nanosleep).any(|w| w.thread == sleep.key));
-    let waiting = seen.waits_in(libc::SYS_wait4).any(|w| {
-        w.thread == seen.main_thread() && w.waker.as_ref().is_some_and(|x| x.pid == sh.pid)
-    });
+    let waiting = seen
+        .waits_in(libc::SYS_wait4)
+        .any(|w| w.thread == seen.main_thread() && w.waker.as_ref().is_some_and(|x| x.pid == sh.pid));
     assert!(waiting, "the child waits for the shell, which wakes it by dying");
 }
 
@@ -106,7 +106,8 @@ fn a_reused_id_is_another_thread() {
         for key in pair {
             let exits = seen.records.iter().filter(|r| matches!(r, Record::ThreadExit(e) if e.key == *key));
             assert_eq!(exits.count(), 1);
-            let naps: Vec<_> = seen.waits_in(libc::SYS_clock_nanosleep).filter(|w| w.thread == *key).collect();
+            let naps: Vec<_> =
+                seen.waits_in(libc::SYS_clock_nanosleep).filter(|w| w.thread == *key).collect();
             assert_eq!(naps.len(), 1, "each has its own nap");
         }
     }
@@ -115,10 +116,8 @@ fn a_reused_id_is_another_thread() {
 #[test]
 #[file_serial(probes)]
 fn strangers_leave_no_records() {
-    let mut stranger = Command::new("/bin/sh")
-        .args(["-c", "while :; do sleep 0.002; done"])
-        .spawn()
-        .expect("a stranger");
+    let mut stranger =
+        Command::new("/bin/sh").args(["-c", "while :; do sleep 0.002; done"]).spawn().expect("a stranger");
     let seen = observe(&quiet(), || std::thread::sleep(Duration::from_millis(100)));
     stranger.kill().expect("ended");
     stranger.wait().expect("reaped");

@@ -93,7 +93,9 @@ fn futex_with_its_value() {
     let seen = observe(&quiet(), move || {
         let wait = |value: u32| {
             // SAFETY: the word lives as long as the program.
-            unsafe { libc::syscall(libc::SYS_futex, WORD.as_ptr(), libc::FUTEX_WAIT, value, 0usize, 0usize, 0) };
+            unsafe {
+                libc::syscall(libc::SYS_futex, WORD.as_ptr(), libc::FUTEX_WAIT, value, 0usize, 0usize, 0)
+            };
         };
         let waker = every_nap(|| {
             // SAFETY: as above.
@@ -104,7 +106,8 @@ fn futex_with_its_value() {
         }
         waker.join().expect("waker");
     });
-    let waits = seen.waits_in(libc::SYS_futex).filter(|w| w.syscall.as_ref().is_some_and(|s| s.args[0] == address));
+    let waits =
+        seen.waits_in(libc::SYS_futex).filter(|w| w.syscall.as_ref().is_some_and(|s| s.args[0] == address));
     let waits: Vec<_> = waits.filter(|w| w.state == State::Sleeping).collect();
     assert!(waits.len() >= TIMES - 2, "{}", waits.len());
     for w in waits {
