@@ -120,7 +120,8 @@ pub fn of_current(ctx: &impl EbpfContext, row: u32, user: u32, pid: u32) -> u64 
     let flags = if user == wire::USER { u64::from(BPF_F_USER_STACK) } else { 0 };
     // SAFETY: this processor's row; the buffer has the size given.
     unsafe {
-        (*out).frames = frames(bpf_get_stack(ctx.as_ptr(), (&raw mut (*out).addresses).cast(), STACK_BYTES, flags));
+        (*out).frames =
+            frames(bpf_get_stack(ctx.as_ptr(), (&raw mut (*out).addresses).cast(), STACK_BYTES, flags));
         send(out, user, pid)
     }
 }

@@ -1,13 +1,12 @@
 //! `sched_switch`: a target leaves the processor, a target comes back.
 
 use aya_ebpf::helpers::generated::{
-    bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_probe_read_kernel, bpf_probe_read_user, bpf_probe_read_user_str,
+    bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_probe_read_kernel, bpf_probe_read_user,
+    bpf_probe_read_user_str,
 };
 use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
-use tracer_ebpf::wire::{
-    MISSING, OffCpu, OffCpuPath, PATH_BYTES, ThreadState, call, flags, kind, loss,
-};
+use tracer_ebpf::wire::{MISSING, OffCpu, OffCpuPath, PATH_BYTES, ThreadState, call, flags, kind, loss};
 
 use crate::globals::{offset, setting};
 use crate::maps::call_row;

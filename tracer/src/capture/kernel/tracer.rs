@@ -152,6 +152,12 @@ impl Tracer {
             .collect()
     }
 
+    /// Kernel ids of the loaded programs.
+    #[must_use]
+    pub fn program_ids(&self) -> Vec<u32> {
+        self.ebpf.programs().filter_map(|(_, p)| p.info().ok()).map(|info| info.id()).collect()
+    }
+
     /// Instructions the verifier walked for each loaded program (its limit is a million).
     #[must_use]
     pub fn verified(&self) -> Vec<(String, u32)> {
