@@ -3,8 +3,12 @@
 //! Pure: records in, [`Timeline`] out. No clock, no file system.
 
 mod apportion;
+#[cfg(test)]
+pub(crate) mod arbitrary;
 mod build;
 mod identity;
+#[cfg(test)]
+mod laws;
 mod model;
 mod order;
 mod shorts;

@@ -1,0 +1,146 @@
+//! What host edges say of one device: its submits, and the calls that wait for it or leave it empty.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::cost::AVERAGE;
+use super::drain::synchronise;
+use super::queue::{Event, What};
+use super::runs::{Burst, Run, Silence, of_thread, silences};
+use crate::timeline::{Thread, Timeline};
+use crate::trace::{CudaFamily, Ns, Span, ThreadKey};
+
+/// Names of processes that stand between jobs and a device and submit nothing of their own.
+const BETWEEN: &str = "nvidia-cuda-mps";
+
+/// All edges of one device, in order.
+#[derive(Debug, Default)]
+pub(super) struct Edges {
+    pub runs: Vec<Run>,
+    /// Latest `last` of the runs up to each.
+    reach: Vec<Ns>,
+    pub silences: Vec<Silence>,
+    pub bursts: Vec<Burst>,
+    /// `Empty` and `Wait` events.
+    calls: Vec<Event>,
+    longest_wait: u64,
+    copies: Vec<Span>,
+    /// What a submit of each thread costs, around [`AVERAGE`].
+    pub costs: BTreeMap<ThreadKey, u64>,
+    /// Some of these threads may submit to another device.
+    pub inferred: bool,
+}
+
+impl Edges {
+    pub(super) fn of_device(timeline: &Timeline, device: u32) -> Self {
+        let (threads, inferred) = feeders(timeline, device);
+        let mut runs: Vec<Run> = threads.iter().flat_map(|t| of_thread(t)).collect();
+        runs.sort_unstable();
+        let (silences, bursts) = silences(&runs);
+        let mut calls = synchronise(&threads, &runs, timeline.span.end);
+        calls.sort_unstable();
+        let longest_wait = calls
+            .iter()
+            .map(|e| if let What::Wait(end) = e.what { end - e.at } else { 0 })
+            .max()
+            .unwrap_or(0);
+        let reach = runs
+            .iter()
+            .scan(0, |reach, run| {
+                *reach = run.last.max(*reach);
+                Some(*reach)
+            })
+            .collect();
+        Self {
+            reach,
+            silences,
+            bursts,
+            calls,
+            longest_wait,
+            copies: copies(&threads),
+            costs: BTreeMap::new(),
+            inferred,
+            runs,
+        }
+    }
+
+    /// The runs that reach into `window`.
+    pub(super) fn runs_in(&self, window: Span) -> impl Iterator<Item = &Run> {
+        let from = self.reach.partition_point(|&reach| reach < window.start);
+        let overlaps = move |r: &&Run| r.last >= window.start;
+        self.runs[from..].iter().take_while(move |r| r.first < window.end).filter(overlaps)
+    }
+
+    /// What happens in `window`, in order, each submit weighted by what those of its thread cost.
+    pub(super) fn events(&self, window: Span) -> Vec<Event> {
+        let mut events: Vec<Event> = Vec::new();
+        for run in self.runs_in(window) {
+            let cost = self.costs.get(&run.thread).copied().unwrap_or(AVERAGE);
+            let submit =
+                |(at, count): (Ns, u64)| Event { at, what: What::Submit(count.saturating_mul(cost)) };
+            events.extend(run.instants(window).map(submit));
+        }
+        let early = window.start.saturating_sub(self.longest_wait);
+        let from = self.calls.partition_point(|c| c.at < early);
+        for call in self.calls[from..].iter().take_while(|c| c.at < window.end) {
+            match call.what {
+                What::Wait(end) if end > window.start => {
+                    events.push(Event { at: call.at.max(window.start), what: call.what });
+                }
+                What::Empty(_) if call.at >= window.start => events.push(*call),
+                _ => {}
+            }
+        }
+        events.sort_unstable();
+        events
+    }
+
+    /// Whether a copy was seen in `span`.
+    pub(super) fn copied(&self, span: Span) -> bool {
+        let i = self.copies.partition_point(|c| c.end < span.start);
+        self.copies.get(i).is_some_and(|c| c.start < span.end)
+    }
+}
+
+/// The threads whose submits count for `device`, and whether that is a guess.
+fn feeders(timeline: &Timeline, device: u32) -> (Vec<&Thread>, bool) {
+    let mut listed: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+    for (&index, track) in &timeline.devices {
+        for process in &track.processes {
+            listed.entry(process.pid).or_default().insert(index);
+        }
+    }
+    let only = timeline.devices.len() <= 1;
+    let mut inferred = false;
+    let mut threads = Vec::new();
+    for thread in timeline.threads.values() {
+        let edges = !thread.submits.is_empty() || !thread.calls.is_empty();
+        if !edges || thread.comm.starts_with(BETWEEN) {
+            continue;
+        }
+        let on = listed.get(&thread.pid);
+        if on.is_some_and(|on| !on.contains(&device)) {
+            continue;
+        }
+        let certain = only || on.is_some_and(|on| on.len() == 1);
+        inferred |= !certain;
+        threads.push(thread);
+    }
+    (threads, inferred)
+}
+
+/// Stretches with copies, in order and apart.
+fn copies(threads: &[&Thread]) -> Vec<Span> {
+    let runs = threads.iter().flat_map(|t| &t.submits).filter(|s| s.copies > 0);
+    let calls = threads.iter().flat_map(|t| &t.calls).filter(|c| c.family == CudaFamily::Copy);
+    let calls = calls.map(|c| Span::new(c.entry, c.exit.unwrap_or(c.entry)));
+    let mut spans: Vec<Span> = runs.map(|s| Span::new(s.first, s.last)).chain(calls).collect();
+    spans.sort_unstable();
+    let mut apart: Vec<Span> = Vec::with_capacity(spans.len());
+    for span in spans {
+        match apart.last_mut() {
+            Some(last) if span.start <= last.end => last.end = last.end.max(span.end),
+            _ => apart.push(span),
+        }
+    }
+    apart
+}
