@@ -7,6 +7,8 @@ mod setup;
 mod shell;
 mod test;
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 #[derive(Debug, Parser)]
@@ -30,12 +32,20 @@ enum Verb {
     Load { load: bench::LoadKind },
 }
 
-fn main() -> anyhow::Result<()> {
-    match Arguments::parse().verb {
+fn main() -> ExitCode {
+    let done = match Arguments::parse().verb {
         Verb::Setup => setup::everything(),
         Verb::Demo(arguments) => demo::demo(&arguments),
         Verb::Test(arguments) => test::test(&arguments),
         Verb::Bench(arguments) => bench::bench(&arguments),
         Verb::Load { load } => bench::serve(load),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        // Without a backtrace: what failed is another program or the machine.
+        Err(e) => {
+            eprintln!("xtask: error: {e:#}");
+            ExitCode::FAILURE
+        }
     }
 }

@@ -1,17 +1,16 @@
 //! `sched_switch`: a target leaves the processor, a target comes back.
 
 use aya_ebpf::helpers::generated::{
-    bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_probe_read_kernel, bpf_probe_read_user,
-    bpf_probe_read_user_str,
+    bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_probe_read_kernel, bpf_probe_read_user, bpf_probe_read_user_str,
 };
 use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
 use tracer_ebpf::wire::{
-    MAX_FRAMES, MISSING, OffCpu, OffCpuPath, PATH_BYTES, ThreadState, call, flags, kind, loss,
+    MISSING, OffCpu, OffCpuPath, PATH_BYTES, ThreadState, call, flags, kind, loss,
 };
 
 use crate::globals::{offset, setting};
-use crate::maps::{WALK, call_row};
+use crate::maps::call_row;
 use crate::task::{Regs, Task};
 use crate::{emit, file, stack, threads, totals};
 
@@ -96,17 +95,19 @@ fn leave(ctx: &BtfTracePointContext, prev: Task, tid: u32, state: u32, preempt: 
 #[inline(always)]
 unsafe fn keep_user_stack(ctx: &BtfTracePointContext, s: *mut ThreadState, regs: Regs) {
     let (sp, ip) = (regs.sp(), regs.ip());
-    let Some(words) = WALK.get_ptr_mut(stack::LOCKED) else { return };
-    // SAFETY: the row has `MAX_FRAMES` words, 512 bytes; `s` by contract.
+    let hash = stack::above(sp);
+    // SAFETY: `s` by contract; the slot has `MAX_FRAMES` words.
     unsafe {
-        let read = bpf_probe_read_user(words.cast(), (MAX_FRAMES * 8) as u32, sp as *const _) == 0;
-        let hash = if read { stack::hash(words.cast(), MAX_FRAMES as u32, 0) } else { 0 };
-        if read && (*s).key_sp == sp && (*s).key_ip == ip && (*s).key_hash == hash {
+        if let Some(hash) = hash
+            && (*s).key_sp == sp
+            && (*s).key_ip == ip
+            && (*s).key_hash == hash
+        {
             return;
         }
         (*s).key_sp = sp;
         (*s).key_ip = ip;
-        (*s).key_hash = hash;
+        (*s).key_hash = hash.unwrap_or(0);
         (*s).user_id = 0;
         (*s).user_frames = stack::walk_user(ctx, (&raw mut (*s).user).cast());
     }
