@@ -123,7 +123,7 @@ impl Recorder {
             sink.append(&Record::Probe(probe));
         }
         for device in plan.devices.devices() {
-            sink.append(&Record::Device(device));
+            sink.append(&Record::Device(device.clone()));
         }
         let mut recorder = Self {
             tracer,
@@ -269,8 +269,7 @@ impl Recorder {
     }
 
     fn new_targets(&mut self) -> Result<(), RecordError> {
-        let listed = self.utilisation.listed();
-        for pid in self.sink.targets.new_processes(&listed) {
+        for pid in self.sink.targets.new_processes(&self.devices.processes()) {
             self.watch(pid)?;
         }
         Ok(())
