@@ -1,5 +1,6 @@
 //! Ties the parts together, one device after another.
 
+use super::cost;
 use super::edges::Edges;
 use super::label::{Agreement, Placing};
 use super::mass::{Window, windows};
@@ -32,11 +33,12 @@ pub fn locate(timeline: &Timeline, range: Option<Span>) -> Vec<Located> {
 }
 
 fn of_device(timeline: &Timeline, device: u32, track: &DeviceTrack, range: Option<Span>) -> Located {
-    let edges = Edges::of_device(timeline, device);
+    let mut edges = Edges::of_device(timeline, device);
     let windows = windows(track, timeline.span, |span| edges.copied(span));
     let chosen = choose(&windows, range);
     let mut idle = DeviceIdle { device, ..DeviceIdle::default() };
     idle.window = hull(&chosen, range.unwrap_or(timeline.span));
+    edges.costs = cost::fit(&edges.runs, &windows);
     let mut placing = Placing::default();
     let mut carry = Carry::default();
     for window in &windows {
@@ -112,8 +114,8 @@ fn place_window(
     };
     let found: u64 = gaps.iter().map(|g| g.span.len()).sum();
     let vouched = trim(&mut gaps, found - mass);
-    // A reading is a whole percent, so half of one is no contradiction.
-    let contradicted = vouched > window.len() / 200;
+    // Readings are whole percents and their windows' stamps some milliseconds off, which contradicts nothing.
+    let contradicted = vouched > window.len() / 50;
     into.take(timeline, edges, &gaps, Agreement { all_idle, contradicted });
     next
 }
