@@ -16,6 +16,8 @@ const BETWEEN: &str = "nvidia-cuda-mps";
 #[derive(Debug, Default)]
 pub(super) struct Edges {
     pub runs: Vec<Run>,
+    /// The one that ends last.
+    pub last: Option<Run>,
     /// Latest `last` of the runs up to each.
     reach: Vec<Ns>,
     pub silences: Vec<Silence>,
@@ -50,7 +52,9 @@ impl Edges {
                 Some(*reach)
             })
             .collect();
+        let last = runs.iter().max_by_key(|r| (r.last, std::cmp::Reverse(r.thread))).copied();
         Self {
+            last,
             reach,
             silences,
             bursts,

@@ -34,6 +34,10 @@ fn laws(idle: &DeviceIdle) {
     for pair in idle.placed.windows(2) {
         assert!(pair[0].span.end <= pair[1].span.start, "{pair:?} overlap");
     }
+    for rest in &idle.unplaced {
+        assert_eq!(rest.span.intersect(idle.window), Some(rest.span), "{rest:?} is outside the window");
+        assert!(rest.ns <= rest.span.len());
+    }
     for piece in &idle.placed {
         assert!(!piece.span.is_empty());
         assert_eq!(piece.span.intersect(idle.window), Some(piece.span), "{piece:?} is outside the window");

@@ -296,7 +296,7 @@ fn life(
     let since = [identity.target_since, own].into_iter().flatten().min().unwrap_or(span.start);
     // Finding the first targets takes a moment after the recording's start, and what they did in it was
     // running unless an interval cut at the start says otherwise.
-    let from_start = kind == TargetKind::Named && since <= recording.start.saturating_add(host.tick_ns);
+    let from_start = kind != TargetKind::Adopted && since <= recording.start.saturating_add(host.tick_ns);
     let seen_from = if identity.born.is_some() || from_start { span.start } else { since };
     Life { span, seen_from }
 }
