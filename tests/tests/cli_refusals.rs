@@ -5,6 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
+use serial_test::file_serial;
 use whyidle::cli::exit::Status;
 use whyidle_tests::binary;
 
@@ -59,7 +60,8 @@ fn a_thread_of_another_process() {
     let thread = std::thread::spawn(move || {
         rustix::thread::set_name(c"evil\x1b[31m\nx").unwrap();
         tid_sender.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
-        drop(wait.recv());
+        // Ends with an error: that the other side is gone is the signal.
+        wait.recv().unwrap_err();
     });
     let tid = tid.recv().unwrap();
     let ran = binary::run(["record", "--pid", &tid.to_string()]);
@@ -117,6 +119,7 @@ fn a_library_that_is_none() {
 }
 
 #[test]
+#[file_serial(probes)]
 fn a_command_that_cannot_be_started() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("t");

@@ -11,6 +11,7 @@ pub mod governor;
 pub mod holders;
 pub mod host;
 pub mod kernel;
+mod kernel_cost;
 mod mounts;
 mod names;
 pub mod preflight;

@@ -68,7 +68,7 @@ impl Sink {
     fn follow(&mut self, record: &Record) {
         match record {
             Record::Thread(t) if matches!(t.kind, TargetKind::Named | TargetKind::Inherited) => {
-                self.follow_process(t)
+                self.follow_process(t);
             }
             Record::Loss(loss) => self.lost = self.lost.saturating_add(loss.count),
             _ => {}
