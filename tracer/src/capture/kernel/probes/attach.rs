@@ -44,7 +44,7 @@ fn start(ebpf: &mut Ebpf, btf: &Btf, probe: &Probe, hz: u64, cpus: &[u32]) -> Re
             program.attach()?;
         }
         Hook::Clock => {
-            every_cpu(program.try_into()?, SoftwareEvent::CpuClock, SamplePolicy::Frequency(hz), cpus)?
+            every_cpu(program.try_into()?, SoftwareEvent::CpuClock, SamplePolicy::Frequency(hz), cpus)?;
         }
         Hook::MajorFaults => {
             every_cpu(program.try_into()?, SoftwareEvent::PageFaultsMaj, SamplePolicy::Period(1), cpus)?;
