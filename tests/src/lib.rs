@@ -1,1 +1,3 @@
 //! Harness shared by the tests that need real processes, probes or the simulated device.
+
+pub mod device;
