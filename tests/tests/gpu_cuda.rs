@@ -236,3 +236,24 @@ fn a_full_stream_makes_the_launch_wait() {
     // 1,024 may be queued, so the last launch waited for a hundred to end.
     assert!(clock::now() - before >= 100 * MS);
 }
+
+#[test]
+fn a_forked_child_cannot_use_its_parents_context() {
+    let cuda = Cuda::with_context(0);
+    let synchronize = cuda.address("cuCtxSynchronize");
+    // SAFETY: as in `call!`; looked up before the fork because the loader takes a lock.
+    let synchronize: unsafe extern "C" fn() -> c_int = unsafe { std::mem::transmute(synchronize) };
+    // SAFETY: the child makes one call, which reads two statics there, and ends without unwinding.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: as above.
+        unsafe { libc::_exit(synchronize()) };
+    }
+    assert!(child > 0);
+    let mut status = 0;
+    // SAFETY: waits for the child just made.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!((libc::WIFEXITED(status), libc::WEXITSTATUS(status)), (true, NOT_INITIALIZED));
+    cuda.synchronize();
+    assert_eq!(cuda.timeline().running(0).len(), 1);
+}

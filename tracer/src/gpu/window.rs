@@ -85,7 +85,7 @@ impl Windows {
             if sample.end <= self.end || sample.end > moment.at.saturating_add(period / 8) {
                 continue;
             }
-            if start.saturating_sub(self.end) >= jitter(period) {
+            if self.begun && start.saturating_sub(self.end) >= jitter(period) {
                 self.release(start, out);
             }
             self.held.clear();
@@ -238,6 +238,14 @@ mod tests {
         windows.samples(&[at(2 * P + 333, 91.0)], P, moment(2 * P + 400), &mut out);
         assert_eq!(out.iter().map(|r| r.span.end).collect::<Vec<_>>(), [P, 2 * P + 333]);
         assert_eq!(out[1].span.start, P);
+    }
+
+    #[test]
+    fn the_first_window_is_a_whole_one() {
+        let (mut windows, mut out) = (Windows::new(0, P / 2), Vec::new());
+        windows.rates(&at(P / 2 + P + 10, 50.0), P, moment(P / 2 + P + 10), true, &mut out);
+        windows.samples(&[at(2 * P, 91.0)], P, moment(2 * P), &mut out);
+        assert_eq!(spans(&out), [(P, 2 * P, ReadingSource::NvmlSamples)]);
     }
 
     #[test]
