@@ -1,13 +1,19 @@
-//! The kernel object: one file per probe family.
+//! The kernel object: one file per probe family under `probes`, what they share beside it.
 #![no_std]
 #![no_main]
+// Inline assembly for this target is not stable; the build uses a nightly or `RUSTC_BOOTSTRAP`.
+#![feature(asm_experimental_arch)]
 
-use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
-
-#[btf_tracepoint(function = "sched_switch")]
-pub fn sched_switch(_ctx: BtfTracePointContext) -> i32 {
-    0
-}
+mod atomic;
+mod emit;
+mod file;
+mod globals;
+mod maps;
+mod probes;
+mod stack;
+mod task;
+mod threads;
+mod totals;
 
 #[cfg(not(test))]
 #[panic_handler]

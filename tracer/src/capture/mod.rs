@@ -1,10 +1,28 @@
 //! Loads and attaches the kernel side, drains its rings, keeps the process table, writes the trace.
 //!
-//! `tracer` is the door to the kernel side; `cuda` finds driver libraries and the offsets of their entry
+//! `kernel::tracer` is the door to the kernel side; `cuda` finds driver libraries and the offsets of their entry
 //! points; `recorder` ties both, the process table and the device signal together.
 
+pub mod cgroup;
 pub mod cuda;
-pub mod tracer;
+pub mod devices;
+pub mod enrich;
+pub mod governor;
+pub mod holders;
+pub mod host;
+pub mod kernel;
+mod kernel_cost;
+mod mounts;
+mod names;
+pub mod preflight;
+pub mod process;
+pub mod recorder;
+pub mod selection;
+mod sink;
+pub mod stop;
+mod utilisation;
+
+pub use kernel::tracer;
 
 use std::path::PathBuf;
 

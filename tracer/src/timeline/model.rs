@@ -68,7 +68,7 @@ pub struct Thread {
     pub merged: Vec<MergedWait>,
     /// Wake-ups this thread gave to others, sorted by (time, wakee, which wait).
     pub given: Vec<Given>,
-    pub(super) index: super::shorts::Index,
+    pub(crate) index: super::shorts::Index,
 }
 
 /// Waits of one thread that are one wait, re-armed: in the same system call on the same object, with no

@@ -6,7 +6,7 @@ use crate::trace::{Ns, Span, WaitTotal};
 
 /// Prefix sums that answer [`Thread::shorts`] without a walk over the thread's life.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Index {
+pub(crate) struct Index {
     /// Running time before each slice.
     running: Vec<u64>,
     /// Latest end of the totals up to each.

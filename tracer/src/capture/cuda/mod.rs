@@ -1,6 +1,20 @@
 //! Finds every mapped CUDA driver library of the targets and the file offsets of its entry points.
+//!
+//! By file offset because the runtime takes the driver's functions from `cuGetProcAddress`, past every
+//! symbol look-up; by mapping because containers and wheels hide the library from every fixed path.
+
+mod library;
+mod names;
+mod scan;
+
+#[cfg(test)]
+mod tests;
 
 use crate::trace::CudaFamily;
+
+pub use library::{Library, LibraryError};
+pub use names::{Name, name, names};
+pub use scan::Libraries;
 
 /// One exported function of a driver library to be probed.
 #[derive(Clone, Debug, PartialEq, Eq)]

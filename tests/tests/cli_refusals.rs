@@ -1,0 +1,195 @@
+//! What cannot be done is refused before anything is attached or left behind: one line, its own status.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use serial_test::file_serial;
+use whyidle::cli::exit::Status;
+use whyidle_tests::binary;
+
+/// A trace with nothing but its start and end.
+fn small_trace(path: &Path) {
+    use whyidle::trace::{End, Host, Record, Writer};
+    let mut writer = Writer::create(path).unwrap();
+    let host = Host { start_ns: 1_000_000_000, ..Host::default() };
+    writer.append(&Record::Host(host)).unwrap();
+    let end = End { at: 31_000_000_000, reason: "duration".into(), exit_status: None };
+    writer.append(&Record::End(end)).unwrap();
+    writer.finish().unwrap();
+}
+
+/// Asserts that a folder holds nothing.
+fn empty(folder: &Path) {
+    let names: Vec<_> = fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert!(names.is_empty(), "left behind: {names:?}");
+}
+
+#[test]
+fn without_privileges() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new("setpriv");
+    command.current_dir(folder.path()).args(["--bounding-set=-all", "--inh-caps=-all"]).arg(binary::path());
+    command.args(["record", "--pid", "1"]);
+    binary::start_command(command).end().refused(Status::NotPermitted, "sudo");
+    empty(folder.path());
+}
+
+#[test]
+fn a_process_that_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("t");
+    let record = |pid: u32| binary::run(["record", "-o", trace.to_str().unwrap(), "--pid", &pid.to_string()]);
+    let mut ended = Command::new("true").spawn().unwrap();
+    // A zombie, then nothing: both have ended.
+    while !fs::read_to_string(format!("/proc/{}/stat", ended.id())).unwrap().contains(") Z ") {
+        std::thread::yield_now();
+    }
+    record(ended.id()).refused(Status::NoTarget, &format!("no process {}", ended.id()));
+    ended.wait().unwrap();
+    record(ended.id()).refused(Status::NoTarget, &format!("no process {}", ended.id()));
+    record(u32::MAX).refused(Status::NoTarget, "no process 4294967295");
+    empty(folder.path());
+}
+
+#[test]
+fn a_thread_of_another_process() {
+    let (tid_sender, tid) = std::sync::mpsc::channel();
+    let (done, wait) = std::sync::mpsc::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        rustix::thread::set_name(c"evil\x1b[31m\nx").unwrap();
+        tid_sender.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+        // Ends with an error: that the other side is gone is the signal.
+        wait.recv().unwrap_err();
+    });
+    let tid = tid.recv().unwrap();
+    let ran = binary::run(["record", "--pid", &tid.to_string()]);
+    drop(done);
+    thread.join().unwrap();
+    ran.refused(Status::NotAProcess, &format!("use --pid {}", std::process::id()));
+}
+
+#[test]
+fn a_group_that_is_none() {
+    binary::run(["record", "--cgroup", "/no/such/group"]).refused(Status::NoTarget, "/no/such/group");
+}
+
+#[test]
+fn no_process_on_a_gpu() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(binary::path());
+    // A major that no device has.
+    command.current_dir(folder.path()).args(["--nvidia-major", "4000"]);
+    binary::start_command(command).end().refused(Status::NoGpuProcess, "no process uses a GPU");
+    empty(folder.path());
+}
+
+#[test]
+fn an_output_that_cannot_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let record =
+        |path: &Path| binary::run(["record", "--all", "--duration", "1s", "-o", path.to_str().unwrap()]);
+    record(&folder.path().join("no/t")).refused(Status::CannotCreate, "there is no folder");
+    record(folder.path()).refused(Status::CannotCreate, "is a folder");
+    record(Path::new("/sys/kernel/t")).refused(Status::CannotCreate, "cannot be written to");
+    empty(folder.path());
+    let existing = folder.path().join("t");
+    fs::write(&existing, "old").unwrap();
+    record(&existing).refused(Status::Exists, "--force");
+    assert_eq!(fs::read_to_string(&existing).unwrap(), "old");
+}
+
+#[test]
+fn a_library_that_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let (trace, library) = (folder.path().join("t"), folder.path().join("lib\x1b[2J.so"));
+    let record = |library: &Path| {
+        let (trace, library) = (trace.to_str().unwrap(), library.to_str().unwrap());
+        binary::run(["record", "--all", "--duration", "1s", "-o", trace, "--nvml", library])
+    };
+    record(&library).refused(Status::NotNvml, r"lib\x1b[2J.so");
+    fs::write(&library, "text").unwrap();
+    record(&library).refused(Status::NotNvml, r"lib\x1b[2J.so");
+    // A library, but not this one.
+    let libc = fs::read_to_string("/proc/self/maps").unwrap();
+    let libc = libc.lines().find_map(|l| Some(&l[l.find('/')?..]).filter(|p| p.contains("libc.so")));
+    record(Path::new(libc.expect("this test is linked to libc"))).refused(Status::NotNvml, "NVML");
+    assert!(!trace.exists());
+}
+
+#[test]
+#[file_serial(probes)]
+fn a_command_that_cannot_be_started() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("t");
+    let run = |words: &[&str]| binary::run(["run", "-o", trace.to_str().unwrap()].iter().chain(words));
+    run(&["--user", "nobody-of-this-name", "--", "true"]).refused(Status::Usage, "/etc/passwd");
+    run(&["--", "/no/such/program"]).refused(Status::CannotStart, "/no/such/program");
+    run(&["--", "/etc/passwd"]).refused(Status::CannotStart, "/etc/passwd");
+    empty(folder.path());
+}
+
+#[test]
+fn a_file_that_is_no_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("f");
+    for verb in [&["report"][..], &["flame", "--folded", "--kind", "idle"]] {
+        let read = || binary::run(verb.iter().copied().chain([file.to_str().unwrap()]));
+        read().refused(Status::CannotRead, "cannot open");
+        for content in [&b""[..], b"text\n", &[0; 4096]] {
+            fs::write(&file, content).unwrap();
+            read().refused(Status::NotATrace, "f: ");
+        }
+        // The header of version 60000, with its checksum.
+        fs::write(&file, LATER).unwrap();
+        read().refused(Status::LaterVersion, "60000");
+        fs::remove_file(&file).unwrap();
+    }
+    let is_folder = binary::run(["report", folder.path().to_str().unwrap()]);
+    assert_eq!(is_folder.status, Some(Status::CannotRead as i32), "{is_folder:?}");
+}
+
+const LATER: &[u8] = b"\x89whyidle\x60\xea\0\0\x6b\xa3\x78\xce";
+
+#[test]
+fn a_part_that_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("t");
+    small_trace(&trace);
+    let report = |options: &[&str]| binary::run(["report", trace.to_str().unwrap()].iter().chain(options));
+    report(&["--from", "soon"]).refused(Status::BadRange, "--from soon");
+    report(&["--to", "-1s"]).refused(Status::BadRange, "--to -1s");
+    report(&["--from", "9s", "--to", "3s"]).refused(Status::BadRange, "does not come after");
+    report(&["--from", "31s"]).refused(Status::BadRange, "lasts 30s");
+    report(&["--gpu", "3"]).refused(Status::NoSuchGpu, "no GPU 3");
+    assert_eq!(report(&["--from", "1s", "--to", "3s"]).status, Some(0));
+}
+
+#[test]
+fn nothing_to_draw_leaves_no_picture() {
+    let folder = tempfile::tempdir().unwrap();
+    let (trace, picture) = (folder.path().join("t"), folder.path().join("p.svg"));
+    small_trace(&trace);
+    let (trace, picture_name) = (trace.to_str().unwrap(), picture.to_str().unwrap());
+    let flame = binary::run(["flame", trace, "--kind", "oncpu", "-o", picture_name]);
+    flame.refused(Status::NothingToDraw, "no CPU samples");
+    assert!(!picture.exists());
+}
+
+#[test]
+fn a_wrong_command_line() {
+    for line in [&["record"][..], &["report"], &["nonsense"], &["--duration", "5s", "report", "x"]] {
+        let ran = binary::run(line);
+        assert_eq!(ran.status, Some(Status::Usage as i32), "{line:?}: {ran:?}");
+        assert_eq!(ran.stdout, "");
+    }
+}
+
+#[test]
+fn a_closed_standard_output_is_no_failure() {
+    let mut command = Command::new("sh");
+    command.arg0("sh").args(["-c", "\"$0\" schema | true; \"$0\" --help | head -1"]).arg(binary::path());
+    let ran = binary::start_command(command).end();
+    assert_eq!(ran.stderr, "", "{ran:?}");
+}

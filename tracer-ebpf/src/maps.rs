@@ -1,0 +1,86 @@
+//! All maps. Sizes marked "set at load" are placeholders.
+
+use aya_ebpf::macros::map;
+use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf};
+use tracer_ebpf::wire::{
+    BlockStats, CpuWait, CudaState, RanKey, RanValue, ThreadState, TotalKey, TotalValue, call, loss,
+};
+
+/// `BPF_F_MMAPABLE`: userspace sets single bytes, which an element-wise update could not do without a race.
+const MMAPABLE: u32 = 1024;
+
+/// A byte a thread id (`pid_bits`), up to the kernel's largest id, 2^22.
+#[map]
+pub static PIDS: Array<[u8; 8]> = Array::with_max_entries((1 << 22) / 8, MMAPABLE);
+
+#[map]
+pub static THREADS: HashMap<u32, ThreadState> = HashMap::with_max_entries(16_384, 0);
+
+/// A state of zeros: too big to be built on the stack.
+#[map]
+pub static BLANK: Array<ThreadState> = Array::with_max_entries(1, 0);
+
+#[map]
+pub static BLANK_CUDA: Array<CudaState> = Array::with_max_entries(1, 0);
+
+#[map]
+pub static CUDA: HashMap<u32, CudaState> = HashMap::with_max_entries(4096, 0);
+
+#[map]
+pub static TOTALS: HashMap<TotalKey, TotalValue> = HashMap::with_max_entries(32_768, 0);
+
+/// Row 0: which half of `TOTALS` and `RAN` is being filled.
+#[map]
+pub static EPOCH: Array<u32> = Array::with_max_entries(1, 0);
+
+/// Set at load: one row a processor.
+#[map]
+pub static WAITING: Array<CpuWait> = Array::with_max_entries(1, 0);
+
+#[map]
+pub static RAN: HashMap<RanKey, RanValue> = HashMap::with_max_entries(8192, 0);
+
+/// Set at load.
+#[map]
+pub static RING: RingBuf = RingBuf::with_byte_size(1 << 20, 0);
+
+#[map]
+pub static LIFECYCLE: RingBuf = RingBuf::with_byte_size(1 << 20, 0);
+
+#[map]
+pub static LOSSES: PerCpuArray<loss::Lost> = PerCpuArray::with_max_entries(loss::CLASSES * loss::CAUSES, 0);
+
+#[map]
+pub static STACKS_SENT: LruHashMap<u64, u8> = LruHashMap::with_max_entries(65_536, 0);
+
+#[map]
+pub static FILES_SENT: LruHashMap<u64, u8> = LruHashMap::with_max_entries(65_536, 0);
+
+/// `wire::call`, by system-call number.
+#[map]
+pub static SYSCALLS: Array<u8> = Array::with_max_entries(call::ROWS, 0);
+
+/// 1 for the character-device majors taken as the NVIDIA driver's.
+#[map]
+pub static MAJORS: Array<u8> = Array::with_max_entries(4096, 0);
+
+/// Requests in flight: the request's address to its issue time.
+#[map]
+pub static IN_FLIGHT: HashMap<u64, u64> = HashMap::with_max_entries(16_384, 0);
+
+#[map]
+pub static DISKS: HashMap<u32, BlockStats> = HashMap::with_max_entries(256, 0);
+
+#[inline(always)]
+pub fn epoch() -> u32 {
+    EPOCH.get(0).copied().unwrap_or(0)
+}
+
+/// The row of a system call, 0 for none.
+#[inline(always)]
+pub fn call_row(nr: i32) -> u8 {
+    if nr < 0 || nr as u32 >= call::ROWS {
+        return 0;
+    }
+    SYSCALLS.get(nr as u32).copied().unwrap_or(0)
+}

@@ -1,0 +1,10 @@
+//! Programs, one file per family. Program names stay within the kernel's 15 characters, and each has a row
+//! in userspace's registry (`capture::probes`).
+
+mod block;
+mod cuda;
+mod fault;
+mod process;
+mod sample;
+mod sched_switch;
+mod sched_wake;

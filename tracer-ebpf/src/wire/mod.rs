@@ -1,0 +1,129 @@
+//! Wire records, one file per probe family. All are `repr(C)` without implicit padding, so that every byte
+//! of a record is written and userspace can read it as plain data.
+
+pub mod block;
+pub mod cuda;
+pub mod fields;
+pub mod file;
+pub mod process;
+pub mod sched;
+pub mod settings;
+pub mod stack;
+
+pub use block::BlockStats;
+pub use cuda::{CudaCall, CudaState, Submits};
+pub use fields::{FIELDS, Field, MISSING, Offsets};
+pub use file::{FileInfo, NAME_BYTES, NAMES};
+pub use process::{Exec, Exit, Thread};
+pub use sched::{
+    CpuWait, OffCpu, OffCpuPath, PATH_BYTES, RanKey, RanValue, ThreadState, TotalKey, TotalValue, flags,
+};
+pub use settings::Settings;
+pub use stack::{Fault, MAX_FRAMES, Sample, Stack};
+
+/// First word of every ring record.
+pub mod kind {
+    pub const OFF_CPU: u32 = 1;
+    pub const OFF_CPU_PATH: u32 = 2;
+    pub const STACK: u32 = 3;
+    pub const FILE: u32 = 4;
+    pub const SAMPLE: u32 = 5;
+    pub const FAULT: u32 = 6;
+    pub const SUBMITS: u32 = 7;
+    pub const CUDA_CALL: u32 = 8;
+    pub const THREAD: u32 = 9;
+    pub const EXEC: u32 = 10;
+    pub const EXIT: u32 = 11;
+}
+
+/// Rows of the loss counters: `LOSSES[class * CAUSES + cause]`, one table per processor. The order is that of
+/// `trace::LossClass` and `trace::LossCause`, whose first variants these are.
+pub mod loss {
+    pub const OFF_CPU: u32 = 0;
+    pub const WAIT_TOTAL: u32 = 1;
+    pub const LIFECYCLE: u32 = 2;
+    pub const SAMPLE: u32 = 3;
+    pub const STACK: u32 = 4;
+    pub const FILE: u32 = 5;
+    pub const CUDA: u32 = 6;
+    pub const BLOCK: u32 = 7;
+    pub const FAULT: u32 = 8;
+    pub const CLASSES: u32 = 9;
+
+    pub const RING_FULL: u32 = 0;
+    pub const MAP_FULL: u32 = 1;
+    pub const RECURSION: u32 = 2;
+    pub const TIME_TRAVEL: u32 = 3;
+    pub const READ_FAULT: u32 = 4;
+    pub const CAUSES: u32 = 5;
+
+    /// Count and nanoseconds at risk.
+    #[repr(C)]
+    #[derive(Clone, Copy, Debug, Default)]
+    pub struct Lost {
+        pub count: u64,
+        pub ns_at_risk: u64,
+    }
+}
+
+/// Bits of a thread's byte in the `PIDS` map.
+pub mod pid_bits {
+    pub const TARGET: u8 = 1;
+    /// Its identity was already sent.
+    pub const NAMED: u8 = 2;
+}
+
+/// What a system call's arguments hold, by call number, for the `SYSCALLS` map: the low nibble is one more
+/// than the index of the descriptor argument (0: none), the high nibble one of these.
+pub mod call {
+    pub const FD_MASK: u8 = 0x0f;
+    pub const KIND_MASK: u8 = 0xf0;
+    pub const PATH_0: u8 = 0x10;
+    pub const PATH_1: u8 = 0x20;
+    pub const FUTEX: u8 = 0x30;
+    pub const IOCTL: u8 = 0x40;
+    /// `poll`, `ppoll`: an array of `struct pollfd` at the first argument.
+    pub const POLL: u8 = 0x50;
+    /// Rows of the table; system calls above have no row.
+    pub const ROWS: u32 = 512;
+}
+
+/// Stack and other kinds of `wire::stack::Stack::user`.
+pub const KERNEL: u32 = 0;
+pub const USER: u32 = 1;
+
+/// A silence: this long without a submit of the thread ends a run of submits.
+pub const SILENCE_NS: u64 = 200_000;
+
+#[cfg(feature = "user")]
+mod pod {
+    macro_rules! pod {
+        ($($t:ty),* $(,)?) => {$(
+            // SAFETY: `repr(C)`, integers and arrays of integers only, no padding, any bytes are valid.
+            unsafe impl aya::Pod for $t {}
+        )*};
+    }
+    pod!(
+        super::BlockStats,
+        super::CudaState,
+        super::CpuWait,
+        super::RanKey,
+        super::RanValue,
+        super::ThreadState,
+        super::TotalKey,
+        super::TotalValue,
+        super::Settings,
+        super::OffCpu,
+        super::OffCpuPath,
+        super::Stack,
+        super::FileInfo,
+        super::Sample,
+        super::Fault,
+        super::Submits,
+        super::CudaCall,
+        super::Thread,
+        super::Exec,
+        super::Exit,
+        super::loss::Lost,
+    );
+}

@@ -1,0 +1,168 @@
+//! Keeps the tracer's own processor time within its budget, and writes down each step it takes.
+
+use std::time::Duration;
+
+use rustix::time::ClockId;
+
+use super::host;
+use crate::trace::Ns;
+
+/// A measurement spans at least this long: shorter ones are mostly noise.
+const SPAN: Duration = Duration::from_secs(2);
+
+/// What is given up when the budget is exceeded, in this order. Each takes effect at once and stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Look for new targets, libraries and groups eight times less often.
+    FewerRescans,
+    /// Host and group counters once a second instead of every tick.
+    FewerHostTicks,
+}
+
+impl Step {
+    const ORDER: [Self; 2] = [Self::FewerRescans, Self::FewerHostTicks];
+
+    fn what(self) -> &'static str {
+        match self {
+            Self::FewerRescans => "looks for new targets and libraries eight times less often",
+            Self::FewerHostTicks => "reads host and group counters once a second",
+        }
+    }
+}
+
+/// Own processor time, that of the kernel side's programs included, against the budget. Those are charged
+/// to whoever was running when they ran, and are measured now and then (`kernel_cost`).
+#[derive(Debug)]
+pub struct Governor {
+    /// Share of the machine's processor time, 0.01 for 1 %.
+    budget: f64,
+    cpus: f64,
+    since: (Ns, u64),
+    /// Share of the kernel side's programs as last measured; they cannot be made cheaper while attached.
+    kernel: f64,
+    /// Steps taken.
+    taken: usize,
+    /// Largest share seen over one span.
+    worst: f64,
+    exhausted: bool,
+}
+
+impl Governor {
+    #[must_use]
+    pub fn new(budget: f64, cpus: usize) -> Self {
+        Self {
+            budget,
+            cpus: cpus.max(1) as f64,
+            since: (host::now(), own_cpu()),
+            kernel: 0.0,
+            taken: 0,
+            worst: 0.0,
+            exhausted: false,
+        }
+    }
+
+    /// Call every tick. A step, with the sentence for the trace, when one has to be taken now.
+    pub fn tick(&mut self) -> (Option<Step>, Option<String>) {
+        self.judge(host::now(), own_cpu())
+    }
+
+    fn judge(&mut self, now: Ns, cpu: u64) -> (Option<Step>, Option<String>) {
+        let wall = now.saturating_sub(self.since.0);
+        if u128::from(wall) < SPAN.as_nanos() {
+            return (None, None);
+        }
+        let own = cpu.saturating_sub(self.since.1) as f64 / (wall as f64 * self.cpus);
+        let share = own + self.kernel;
+        self.since = (now, cpu);
+        self.worst = self.worst.max(share);
+        if share <= self.budget {
+            return (None, None);
+        }
+        let over = format!(
+            "whyidle took {:.2} % of the machine's processor time ({:.2} % of it inside the kernel), over its \
+             budget of {:.2} %",
+            share * 100.0,
+            self.kernel * 100.0,
+            self.budget * 100.0
+        );
+        if let Some(step) = Step::ORDER.get(self.taken) {
+            self.taken += 1;
+            return (Some(*step), Some(format!("{over}: {}", step.what())));
+        }
+        let first = !std::mem::replace(&mut self.exhausted, true);
+        (None, first.then(|| format!("{over}, and no step is left to take")))
+    }
+
+    /// Takes note of what the kernel side's programs take: processor time per time passed.
+    pub fn kernel(&mut self, per_time: f64) {
+        self.kernel = per_time / self.cpus;
+    }
+
+    #[must_use]
+    pub fn kernel_share(&self) -> f64 {
+        self.kernel
+    }
+
+    /// Largest share of the machine's processor time over one span of measurement.
+    #[must_use]
+    pub fn worst(&self) -> f64 {
+        self.worst
+    }
+}
+
+/// Processor time of this process, all threads.
+#[must_use]
+pub fn own_cpu() -> u64 {
+    host::clock(ClockId::ProcessCPUTime)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn governor() -> Governor {
+        Governor { since: (0, 0), ..Governor::new(0.01, 2) }
+    }
+
+    #[test]
+    fn within_the_budget_nothing_happens() {
+        let mut g = governor();
+        for second in 1..=10 {
+            // 1 % of two processors is 20 ms a second.
+            assert_eq!(g.judge(second * SECOND, second * SECOND / 50), (None, None));
+        }
+        assert!((g.worst() - 0.01).abs() < 1e-9);
+    }
+
+    #[test]
+    fn over_the_budget_each_step_is_taken_once_and_said() {
+        let mut g = governor();
+        let mut steps = Vec::new();
+        let mut said = 0;
+        for second in 1..=20 {
+            let (step, what) = g.judge(second * SECOND, second * SECOND / 10);
+            steps.extend(step);
+            said += usize::from(what.is_some());
+        }
+        assert_eq!(steps, Step::ORDER);
+        assert_eq!(said, Step::ORDER.len() + 1);
+    }
+
+    #[test]
+    fn the_kernel_side_counts_too() {
+        let mut g = governor();
+        g.kernel(0.04);
+        let (step, what) = g.judge(2 * SECOND, 0);
+        assert_eq!(step, Some(Step::FewerRescans));
+        assert!(what.unwrap().contains("2.00 % of it inside the kernel"));
+    }
+
+    #[test]
+    fn a_short_burst_is_judged_over_the_whole_span() {
+        let mut g = governor();
+        assert_eq!(g.judge(SECOND / 100, SECOND / 100), (None, None));
+        assert_eq!(g.judge(2 * SECOND, SECOND / 100), (None, None));
+    }
+}

@@ -1,0 +1,108 @@
+//! The kernel object and what it is told at load time.
+
+use std::path::Path;
+
+use aya::{Btf, Ebpf, EbpfError, EbpfLoader};
+use tracer_ebpf::wire::{FIELDS, Settings};
+
+use super::CaptureError;
+use super::btf::{Kernel, VMLINUX};
+use super::tracer::Config;
+
+/// The kernel side as built by `build.rs`.
+pub static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/tracer-ebpf"));
+
+const OLDEST: (u32, u32) = (5, 10);
+/// `THREAD_SIZE` of x86-64 without KASAN, for kernels that lack `bpf_task_pt_regs`.
+const THREAD_SIZE: u32 = 16 << 10;
+
+/// Loads the maps and the (not yet verified) programs.
+///
+/// # Errors
+/// Not permitted, no BTF, kernel too old, or the object was refused.
+pub fn load(config: &Config, kernel: &Kernel) -> Result<(Ebpf, Btf), CaptureError> {
+    let btf = Btf::from_sys_fs()
+        .map_err(|e| CaptureError::Kernel { what: format!("reading {VMLINUX}"), source: Box::new(e) })?;
+    let mut offsets = [0u32; FIELDS.len()];
+    offsets.copy_from_slice(kernel.offsets());
+    let settings = settings(config, kernel);
+    let cpus = aya::util::nr_cpus()
+        .map_err(|(path, e)| CaptureError::Kernel { what: path.into(), source: Box::new(e) })?;
+    let ebpf = EbpfLoader::new()
+        .btf(Some(&btf))
+        .override_global("OFFSETS", &offsets, true)
+        .override_global("SETTINGS", &settings, true)
+        .map_max_entries("WAITING", u32::try_from(cpus).unwrap_or(u32::MAX))
+        .map_max_entries("RING", config.ring_bytes)
+        .load(OBJECT)
+        .map_err(refused)?;
+    Ok((ebpf, btf))
+}
+
+fn settings(config: &Config, kernel: &Kernel) -> Settings {
+    Settings {
+        threshold_ns: config.threshold_ns,
+        wake_bytes: u64::from(config.ring_bytes / 4),
+        own_tgid: std::process::id(),
+        all: config.all.into(),
+        have_task_pt_regs: kernel.has_helper("task_pt_regs").into(),
+        have_current_task_btf: kernel.has_helper("get_current_task_btf").into(),
+        have_cookie: kernel.has_helper("get_attach_cookie").into(),
+        thread_size: THREAD_SIZE,
+        pt_regs_size: kernel.size_of("pt_regs").and_then(|s| u32::try_from(s).ok()).unwrap_or(0),
+        log: tracing::enabled!(tracing::Level::DEBUG).into(),
+    }
+}
+
+/// What must hold before anything is loaded.
+///
+/// # Errors
+/// The kernel is too old or publishes no types.
+pub fn check() -> Result<(), CaptureError> {
+    let uname = rustix::system::uname();
+    let release = uname.release().to_string_lossy().into_owned();
+    if version(&release).is_some_and(|v| v < OLDEST) {
+        return Err(CaptureError::KernelTooOld { found: release });
+    }
+    if !Path::new(VMLINUX).exists() {
+        return Err(CaptureError::NoBtf { path: VMLINUX.into() });
+    }
+    // Before 5.11 maps count as locked memory.
+    let unlimited = rustix::process::Rlimit { current: None, maximum: None };
+    if let Err(e) = rustix::process::setrlimit(rustix::process::Resource::Memlock, unlimited) {
+        tracing::debug!(error = %e, "cannot raise RLIMIT_MEMLOCK");
+    }
+    Ok(())
+}
+
+/// Major and minor of a release string.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut parts = release.split(|c: char| !c.is_ascii_digit());
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+fn refused(error: EbpfError) -> CaptureError {
+    let mut cause: Option<&dyn std::error::Error> = Some(&error);
+    while let Some(e) = cause {
+        if let Some(io) = e.downcast_ref::<std::io::Error>()
+            && matches!(io.raw_os_error(), Some(libc::EPERM | libc::EACCES))
+        {
+            return CaptureError::NotPermitted;
+        }
+        cause = e.source();
+    }
+    CaptureError::Kernel { what: "loading the kernel side".into(), source: Box::new(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_read() {
+        assert_eq!(version("5.10.0-30-amd64"), Some((5, 10)));
+        assert_eq!(version("6.18.44"), Some((6, 18)));
+        assert_eq!(version("4.19"), Some((4, 19)));
+        assert_eq!(version("weird"), None);
+    }
+}

@@ -1,0 +1,106 @@
+//! Loading and attaching one program after another; one that fails takes none of the others with it.
+
+use aya::programs::perf_event::{PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent};
+use aya::programs::{BtfTracePoint, PerfEvent, Program, ProgramError, UProbe};
+use aya::{Btf, Ebpf};
+
+use super::{Hook, PROBES, Probe};
+use crate::capture::kernel::btf::Kernel;
+use crate::trace::ProbeStatus;
+
+/// Loads and attaches what the kernel allows. Uprobes are only loaded: they wait for their libraries.
+pub fn attach(ebpf: &mut Ebpf, btf: &Btf, kernel: &Kernel, sample_hz: u64, cpus: &[u32]) -> Vec<ProbeStatus> {
+    let mut statuses = Vec::new();
+    for probe in PROBES {
+        let result = match probe.requirements(kernel) {
+            Err(_) if stands_aside(probe, kernel) => continue,
+            Err(reason) => Err(reason),
+            Ok(()) if probe.hook == Hook::Clock && sample_hz == 0 => Err("CPU samples are off".into()),
+            Ok(()) => start(ebpf, btf, probe, sample_hz, cpus).map_err(|e| one_line(&e)),
+        };
+        statuses.push(ProbeStatus {
+            name: probe.program.into(),
+            attached: result.is_ok(),
+            reason: result.err().unwrap_or_default(),
+        });
+    }
+    statuses
+}
+
+/// A variant whose sibling fits this kernel.
+fn stands_aside(probe: &Probe, kernel: &Kernel) -> bool {
+    let base = |p: &Probe| p.variant_of.unwrap_or(p.program);
+    PROBES
+        .iter()
+        .any(|p| p.program != probe.program && base(p) == base(probe) && p.requirements(kernel).is_ok())
+}
+
+fn start(ebpf: &mut Ebpf, btf: &Btf, probe: &Probe, hz: u64, cpus: &[u32]) -> Result<(), ProgramError> {
+    let program = ebpf.program_mut(probe.program).ok_or(ProgramError::NotLoaded)?;
+    match probe.hook {
+        Hook::Tracepoint { name, .. } => {
+            let program: &mut BtfTracePoint = program.try_into()?;
+            program.load(name, btf)?;
+            program.attach()?;
+        }
+        Hook::Clock => {
+            every_cpu(program.try_into()?, SoftwareEvent::CpuClock, SamplePolicy::Frequency(hz), cpus)?
+        }
+        Hook::MajorFaults => {
+            every_cpu(program.try_into()?, SoftwareEvent::PageFaultsMaj, SamplePolicy::Period(1), cpus)?;
+        }
+        Hook::Uprobe => {
+            let program: &mut UProbe = program.try_into()?;
+            program.load()?;
+        }
+    }
+    Ok(())
+}
+
+fn every_cpu(
+    program: &mut PerfEvent,
+    event: SoftwareEvent,
+    policy: SamplePolicy,
+    cpus: &[u32],
+) -> Result<(), ProgramError> {
+    program.load()?;
+    for cpu in cpus {
+        let scope = PerfEventScope::AllProcessesOneCpu { cpu: *cpu };
+        program.attach(PerfEventConfig::Software(event), scope, policy, false)?;
+    }
+    Ok(())
+}
+
+/// Detaches and unloads everything.
+pub fn detach(ebpf: &mut Ebpf) {
+    for (name, program) in ebpf.programs_mut() {
+        let unloaded = match program {
+            Program::BtfTracePoint(p) => p.unload(),
+            Program::PerfEvent(p) => p.unload(),
+            Program::UProbe(p) => p.unload(),
+            _ => continue,
+        };
+        if let Err(e) = unloaded
+            && !matches!(e, ProgramError::NotLoaded)
+        {
+            tracing::warn!(program = name, error = %e, "unload");
+        }
+    }
+}
+
+/// The error and its causes; of a verifier log the last line that says something.
+fn one_line(error: &ProgramError) -> String {
+    if let ProgramError::LoadError { io_error, verifier_log } = error {
+        tracing::debug!(%verifier_log, "program refused");
+        let log = verifier_log.to_string();
+        let last = log.lines().rev().find(|l| !l.is_empty() && !l.starts_with("processed ")).unwrap_or("");
+        return format!("the kernel refused the program: {io_error}; {last}");
+    }
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(e) = cause {
+        text = format!("{text}: {e}");
+        cause = e.source();
+    }
+    text
+}

@@ -1,0 +1,182 @@
+//! The registry: every program of the kernel object, what it hooks, and what the running kernel must have
+//! for it. Adding a probe is a file in `tracer-ebpf/src/probes` and a row here.
+
+mod attach;
+
+pub use attach::{attach, detach};
+
+use super::btf::Kernel;
+
+/// What a program is attached to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hook {
+    /// A BTF tracepoint whose prototype has one of `arguments` arguments.
+    Tracepoint { name: &'static str, arguments: &'static [usize] },
+    /// The software clock on every processor, at the configured rate.
+    Clock,
+    /// Every major fault, by the software event.
+    MajorFaults,
+    /// CUDA entry points, attached per library by `Tracer::attach_cuda`.
+    Uprobe,
+}
+
+/// One program of the object.
+#[derive(Clone, Copy, Debug)]
+pub struct Probe {
+    /// Name in the object, at most 15 characters, since the kernel keeps no more.
+    pub program: &'static str,
+    pub hook: Hook,
+    /// Fields it cannot do without; `a|b` is satisfied by either.
+    pub fields: &'static [&'static str],
+    /// A variant of another program for other kernels: only one of the two can be attached, and the absence
+    /// of the other is not worth a line.
+    pub variant_of: Option<&'static str>,
+}
+
+const IDENTITY: &[&str] = &["task_pid", "task_tgid", "task_start", "task_comm", "task_flags", "task_parent"];
+const WAITS: &[&str] = &[
+    "task_pid",
+    "task_tgid",
+    "task_start",
+    "task_comm",
+    "task_flags",
+    "task_state",
+    "task_stack",
+    "task_cpu",
+    "task_nr_cpus",
+    "task_mask",
+    "task_files",
+    "regs_orig_ax",
+    "regs_ip",
+    "regs_sp",
+    "regs_di",
+    "regs_si",
+    "regs_dx",
+    "regs_r10",
+    "regs_r8",
+    "regs_r9",
+    "files_fdt",
+    "fdt_max",
+    "fdt_fd",
+    "file_inode",
+    "file_dentry",
+    "file_private",
+    "inode_sb",
+    "inode_ino",
+    "inode_rdev",
+    "inode_mode",
+    "dentry_hash",
+    "dentry_name",
+    "dentry_parent",
+    "sb_dev",
+    "sb_magic",
+];
+const DISK: &[&str] =
+    &["request_queue", "queue_disk|request_disk", "request_flags", "request_len", "disk_major", "disk_minor"];
+const FAULT: &[&str] = &[
+    "task_pid",
+    "task_start",
+    "task_flags",
+    "regs_ip",
+    "mapping_host",
+    "inode_ino",
+    "inode_sb",
+    "inode_dentries",
+    "dentry_alias",
+    "dentry_hash",
+    "dentry_name",
+    "dentry_parent",
+    "sb_dev",
+    "sb_magic",
+];
+
+/// Every program of the object.
+pub const PROBES: &[Probe] = &[
+    tracepoint("sched_switch", "sched_switch", &[4], WAITS),
+    Probe { variant_of: Some("sched_switch"), ..tracepoint("sched_switch_3", "sched_switch", &[3], WAITS) },
+    tracepoint("sched_waking", "sched_waking", &[1], WAITS),
+    tracepoint("sched_wakeup", "sched_wakeup", &[1], WAITS),
+    tracepoint("wakeup_new", "sched_wakeup_new", &[1], WAITS),
+    tracepoint("task_newtask", "task_newtask", &[2], IDENTITY),
+    tracepoint("task_rename", "task_rename", &[2], IDENTITY),
+    tracepoint("process_exec", "sched_process_exec", &[3], IDENTITY),
+    tracepoint("process_exit", "sched_process_exit", &[1, 2], IDENTITY),
+    tracepoint("block_issue", "block_rq_issue", &[1], DISK),
+    Probe { variant_of: Some("block_issue"), ..tracepoint("block_issue_q", "block_rq_issue", &[2], DISK) },
+    tracepoint("block_complete", "block_rq_complete", &[3], DISK),
+    tracepoint("filemap_fault", "mm_filemap_fault", &[2], FAULT),
+    Probe { program: "major_fault", hook: Hook::MajorFaults, fields: &["task_start"], variant_of: None },
+    Probe { program: "cpu_sample", hook: Hook::Clock, fields: &["task_start"], variant_of: None },
+    Probe { program: "cuda_submit", hook: Hook::Uprobe, fields: &["task_start"], variant_of: None },
+    Probe { program: "cuda_enter", hook: Hook::Uprobe, fields: &["task_start"], variant_of: None },
+    Probe { program: "cuda_return", hook: Hook::Uprobe, fields: &["task_start"], variant_of: None },
+];
+
+const fn tracepoint(
+    program: &'static str,
+    name: &'static str,
+    arguments: &'static [usize],
+    fields: &'static [&'static str],
+) -> Probe {
+    Probe { program, hook: Hook::Tracepoint { name, arguments }, fields, variant_of: None }
+}
+
+impl Probe {
+    /// Whether the running kernel has what this program needs.
+    ///
+    /// # Errors
+    /// The reason, in one sentence.
+    pub fn requirements(&self, kernel: &Kernel) -> Result<(), String> {
+        if let Hook::Tracepoint { name, arguments } = self.hook {
+            match kernel.tracepoint_arguments(name) {
+                None => return Err(format!("this kernel has no tracepoint {name}")),
+                Some(n) if !arguments.contains(&n) => {
+                    return Err(format!("tracepoint {name} has {n} arguments, not {arguments:?}"));
+                }
+                Some(_) => {}
+            }
+        }
+        if self.hook == Hook::Uprobe && !kernel.has_helper("get_attach_cookie") {
+            return Err("this kernel has no cookies for uprobes (5.15)".into());
+        }
+        match self.fields.iter().find(|f| !f.split('|').any(|name| kernel.has_field(name))) {
+            Some(missing) => Err(format!("this kernel's type information has no field for {missing}")),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use aya_obj::Object;
+
+    use super::*;
+
+    #[test]
+    fn registry_and_object_name_the_same_programs() {
+        let object = Object::parse(super::super::load::OBJECT).expect("the embedded object");
+        let in_object: BTreeSet<&str> = object.programs.keys().map(String::as_str).collect();
+        let in_registry: BTreeSet<&str> = PROBES.iter().map(|p| p.program).collect();
+        assert_eq!(in_object, in_registry);
+        assert_eq!(in_registry.len(), PROBES.len(), "a program has two rows");
+    }
+
+    #[test]
+    fn names_fit_the_kernel() {
+        for probe in PROBES {
+            assert!(probe.program.len() <= 15, "{} is cut by the kernel", probe.program);
+        }
+    }
+
+    #[test]
+    fn requirements_name_fields_of_the_table() {
+        let known: BTreeSet<&str> = tracer_ebpf::wire::FIELDS.iter().map(|f| f.name).collect();
+        for probe in PROBES {
+            for name in probe.fields.iter().flat_map(|f| f.split('|')) {
+                assert!(known.contains(name), "{}: no field {name}", probe.program);
+            }
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! The door to the kernel side: load, attach, targets, drain, detach.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use aya::maps::{Array, MapData};
+use aya::programs::UProbe;
+use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope};
+use aya::{Ebpf, maps};
+use tracer_ebpf::wire::{CudaState, ThreadState, call};
+
+use super::CaptureError;
+use super::adopt::Adoption;
+use super::btf::Kernel;
+use super::cuda::EntryPoint;
+use super::decode::{Decoder, family_position};
+use super::kallsyms::Entries;
+use super::now::now;
+use super::rings::{Rings, missing};
+use super::tables::{Tables, take};
+use super::targets::{self, Pids};
+use super::{load, misses, open, probes, syscalls};
+use crate::trace::{Loss, LossCause, LossClass, Ns, ProbeStatus, Record, TargetKind};
+
+/// Losses go out at most this often.
+const LOSSES_EVERY: Ns = 1_000_000_000;
+
+/// What the kernel side is told at load time.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Off-CPU intervals shorter than this become totals.
+    pub threshold_ns: u64,
+    /// CPU samples a second, 0 for none.
+    pub sample_hz: u64,
+    /// Every thread on the host is a target (own process excepted).
+    pub all: bool,
+    /// Character-device majors taken as the NVIDIA driver's.
+    pub nvidia_majors: Vec<u32>,
+    /// Threads that may be adopted because they wake targets often.
+    pub adopt_cap: u32,
+    /// Bytes per ring buffer, a power of two.
+    pub ring_bytes: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            threshold_ns: 100_000,
+            sample_hz: 99,
+            all: false,
+            nvidia_majors: vec![195],
+            adopt_cap: 64,
+            ring_bytes: 8 << 20,
+        }
+    }
+}
+
+/// The attached kernel side. Dropping it detaches everything.
+pub struct Tracer {
+    ebpf: Ebpf,
+    rings: Rings,
+    tables: Tables,
+    pids: Pids,
+    threads: maps::HashMap<MapData, u32, ThreadState>,
+    cuda: maps::HashMap<MapData, u32, CudaState>,
+    decoder: Decoder,
+    adoption: Adoption,
+    probes: Vec<ProbeStatus>,
+    /// Records made here, handed out with the next drain.
+    pending: Vec<Record>,
+    /// Processes with targets, for the last look at `/proc`.
+    processes: HashSet<u32>,
+    misses: misses::Misses,
+    losses_at: Ns,
+    undecodable: u64,
+    all: bool,
+}
+
+impl fmt::Debug for Tracer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tracer").field("probes", &self.probes).finish_non_exhaustive()
+    }
+}
+
+impl Tracer {
+    /// Loads the object for the running kernel and attaches every probe that can be.
+    ///
+    /// # Errors
+    /// Not root, no BTF, kernel too old, or nothing at all could be attached.
+    pub fn attach(config: &Config) -> Result<Self, CaptureError> {
+        load::check()?;
+        let kernel = Kernel::running()?;
+        let (mut ebpf, btf) = load::load(config, &kernel)?;
+        fill_tables(&mut ebpf, config)?;
+        let attached_at = now();
+        let rings = Rings::new(&mut ebpf)?;
+        let tables = Tables::new(&mut ebpf, attached_at)?;
+        let pids = Pids::new(&mut ebpf)?;
+        let threads = take(&mut ebpf, "THREADS")?;
+        let cuda = take(&mut ebpf, "CUDA")?;
+        let cpus = aya::util::online_cpus()
+            .map_err(|(path, e)| CaptureError::Kernel { what: path.into(), source: Box::new(e) })?;
+        let statuses = probes::attach(&mut ebpf, &btf, &kernel, config.sample_hz, &cpus);
+        if let Some(first) = statuses.first()
+            && statuses.iter().all(|s| !s.attached)
+        {
+            return Err(CaptureError::NoProbe { reason: format!("{}: {}", first.name, first.reason) });
+        }
+        let mut tracer = Self {
+            rings,
+            tables,
+            pids,
+            threads,
+            cuda,
+            decoder: Decoder::new(Entries::running(), attached_at),
+            adoption: Adoption::new(config.adopt_cap),
+            probes: statuses,
+            pending: Vec::new(),
+            processes: HashSet::new(),
+            misses: misses::Misses::default(),
+            losses_at: attached_at,
+            undecodable: 0,
+            all: config.all,
+            ebpf,
+        };
+        if config.all {
+            for pid in targets::processes() {
+                tracer.add_process(pid, TargetKind::Named)?;
+            }
+        }
+        Ok(tracer)
+    }
+
+    /// Which probes are in place, and why the others are not.
+    #[must_use]
+    pub fn probes(&self) -> Vec<ProbeStatus> {
+        self.probes.clone()
+    }
+
+    /// Time the kernel spent in each program and how often it ran, as `(name, ns, runs)`; zeros unless the
+    /// kernel's statistics are on (`aya::sys::enable_stats`).
+    #[must_use]
+    pub fn run_times(&self) -> Vec<(String, u64, u64)> {
+        self.ebpf
+            .programs()
+            .filter_map(|(name, program)| {
+                let info = program.info().ok()?;
+                Some((name.to_owned(), u64::try_from(info.run_time().as_nanos()).ok()?, info.run_count()))
+            })
+            .collect()
+    }
+
+    /// Kernel ids of the loaded programs.
+    #[must_use]
+    pub fn program_ids(&self) -> Vec<u32> {
+        self.ebpf.programs().filter_map(|(_, p)| p.info().ok()).map(|info| info.id()).collect()
+    }
+
+    /// Instructions the verifier walked for each loaded program (its limit is a million).
+    #[must_use]
+    pub fn verified(&self) -> Vec<(String, u32)> {
+        let count = |p: &aya::programs::Program| p.info().ok()?.verified_instruction_count();
+        self.ebpf.programs().filter_map(|(name, p)| Some((name.to_owned(), count(p)?))).collect()
+    }
+
+    /// Makes all threads of a process targets; children and new threads inherit it in the kernel.
+    /// A process that is gone, and the tracer's own, are left out.
+    ///
+    /// # Errors
+    /// The target map is full.
+    pub fn add_process(&mut self, pid: u32, kind: TargetKind) -> Result<(), CaptureError> {
+        if pid == std::process::id() {
+            return Ok(());
+        }
+        self.processes.insert(pid);
+        // Threads born while the list was read are on the next one, or children of targets already.
+        loop {
+            let mut added = false;
+            for tid in targets::threads(pid) {
+                if self.pids.contains(tid) {
+                    continue;
+                }
+                let at = now();
+                let Some(seen) = targets::identity(at, pid, tid, kind) else { continue };
+                added |= self.pids.add(tid);
+                self.decoder.since.insert(seen.key, at);
+                self.pending.push(Record::Thread(seen));
+            }
+            if !added {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Attaches the CUDA entry points of one library, all processes that map it.
+    /// Returns one status per entry point that could not be attached.
+    pub fn attach_cuda(&mut self, library: &Path, entry_points: &[EntryPoint]) -> Vec<ProbeStatus> {
+        let mut failed = Vec::new();
+        for point in entry_points {
+            self.decoder.entry_points.insert(point.id, point.name);
+            let programs: &[&str] =
+                if point.wants_return { &["cuda_return", "cuda_enter"] } else { &["cuda_submit"] };
+            for program in programs {
+                if let Err(reason) = self.attach_uprobe(program, library, point) {
+                    failed.push(ProbeStatus { name: point.name.into(), attached: false, reason });
+                    break;
+                }
+            }
+        }
+        failed
+    }
+
+    fn attach_uprobe(&mut self, program: &str, library: &Path, point: &EntryPoint) -> Result<(), String> {
+        let entry = self.ebpf.program_mut(program).ok_or("no such program in the kernel object")?;
+        let probe: &mut UProbe = entry.try_into().map_err(|e: aya::programs::ProgramError| e.to_string())?;
+        let cookie = u64::from(family_position(point.family)) << 32 | u64::from(point.id);
+        let at = UProbeAttachPoint {
+            location: UProbeAttachLocation::AbsoluteOffset(point.file_offset),
+            cookie: Some(cookie),
+        };
+        probe.attach(at, library, UProbeScope::AllProcesses).map_err(|e| e.to_string())?;
+        Ok(())
+    }
+
+    /// Waits until a ring holds enough to be worth a wake-up, or for `timeout`.
+    ///
+    /// # Errors
+    /// `poll` failed.
+    pub fn wait(&self, timeout: Duration) -> Result<(), CaptureError> {
+        self.rings.wait(timeout)
+    }
+
+    /// Hands over every record now in the rings, in the order of their rings (not of time).
+    ///
+    /// # Errors
+    /// A ring could not be read.
+    pub fn drain(&mut self, sink: &mut dyn FnMut(Record)) -> Result<(), CaptureError> {
+        for record in self.pending.drain(..) {
+            sink(record);
+        }
+        let Self { rings, decoder, adoption, processes, undecodable, pids, .. } = self;
+        rings.drain(|bytes| match decoder.decode(bytes) {
+            Ok(record) => {
+                if let Record::Thread(seen) = &record
+                    && seen.kind == TargetKind::Inherited
+                {
+                    processes.insert(seen.pid);
+                }
+                let adopted = adoption.see(&record, pids);
+                sink(record);
+                if let Some(seen) = adopted {
+                    decoder.since.insert(seen.key, seen.at);
+                    processes.insert(seen.pid);
+                    sink(Record::Thread(seen));
+                }
+            }
+            Err(error) => {
+                *undecodable += 1;
+                tracing::debug!(%error, "a record from the kernel");
+            }
+        });
+        Ok(())
+    }
+
+    /// Flushes the kernel's tables: totals, block devices, who ran instead. Call every tick.
+    /// Losses go out with it, at most once a second.
+    ///
+    /// # Errors
+    /// A map could not be read.
+    pub fn tick(&mut self, sink: &mut dyn FnMut(Record)) -> Result<(), CaptureError> {
+        let at = now();
+        self.tables.flush(at, sink)?;
+        if at >= self.losses_at + LOSSES_EVERY {
+            self.losses(at, sink)?;
+        }
+        Ok(())
+    }
+
+    fn losses(&mut self, at: Ns, sink: &mut dyn FnMut(Record)) -> Result<(), CaptureError> {
+        self.losses_at = at;
+        self.tables.losses(at, sink)?;
+        self.misses.read(&self.ebpf, at, sink);
+        if self.undecodable > 0 {
+            let count = std::mem::take(&mut self.undecodable);
+            let (class, cause) = (LossClass::OffCpu, LossCause::Undecodable);
+            sink(Record::Loss(Loss { at, class, cpu: None, cause, count, ns_at_risk: 0 }));
+        }
+        Ok(())
+    }
+
+    /// Detaches, then hands over what is still open: waits (as `cut_end`), runs of submits, last losses.
+    ///
+    /// # Errors
+    /// A map could not be read.
+    pub fn finish(mut self, sink: &mut dyn FnMut(Record)) -> Result<(), CaptureError> {
+        // `/proc` is asked while the threads still are what they were.
+        let end = now();
+        let sleepers = open::look(&self.processes, &self.pids, self.all);
+        probes::detach(&mut self.ebpf);
+        self.drain(sink)?;
+        self.tables.flush(now(), sink)?;
+        self.losses(now(), sink)?;
+        open::waits(&self.threads, &self.decoder, sleepers, end, sink)?;
+        open::cuda(&self.cuda, &self.decoder, sink)
+    }
+}
+
+/// Majors and system calls.
+fn fill_tables(ebpf: &mut Ebpf, config: &Config) -> Result<(), CaptureError> {
+    let failed = |e| CaptureError::Kernel { what: "filling a map".into(), source: Box::new(e) };
+    // Borrowed, not taken: a map that is closed here is not there when the programs are loaded.
+    let mut majors: Array<&mut MapData, u8> = borrow(ebpf, "MAJORS")?;
+    for major in &config.nvidia_majors {
+        if *major < majors.len() {
+            majors.set(*major, 1, 0).map_err(failed)?;
+        }
+    }
+    let mut calls: Array<&mut MapData, u8> = borrow(ebpf, "SYSCALLS")?;
+    for (nr, row) in syscalls::CALLS.iter().filter(|(nr, _)| *nr < call::ROWS) {
+        calls.set(*nr, *row, 0).map_err(failed)?;
+    }
+    Ok(())
+}
+
+fn borrow<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<Array<&'a mut MapData, u8>, CaptureError> {
+    let map = ebpf.map_mut(name).ok_or_else(|| missing(name))?;
+    Array::try_from(map).map_err(|e| CaptureError::Kernel { what: name.into(), source: Box::new(e) })
+}

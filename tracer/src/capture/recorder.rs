@@ -1,0 +1,317 @@
+//! Records: ties the kernel side, the process table and the device signal together, one tick at a time.
+
+use std::time::Duration;
+
+use super::CaptureError;
+use super::cuda::Libraries;
+use super::devices::Feed;
+use super::governor::{Governor, Step};
+use super::host::{self, TICK};
+use super::kernel_cost::KernelCost;
+use super::selection::Targets;
+use super::sink::Sink;
+use super::stop::Stop;
+use super::tracer::{Config, Tracer};
+use super::utilisation::Utilisation;
+use crate::trace::{Counter, End, GovernorStep, Ns, ProbeStatus, Record, TargetKind, TraceError, Writer};
+
+/// Ticks between two looks for new targets; the governor stretches it.
+const RESCAN: u64 = 6;
+/// How long the last device windows are waited for.
+const LAST_READINGS: Duration = Duration::from_millis(700);
+
+/// Reason of an ending: nothing watched runs any more.
+pub const TARGETS_EXITED: &str = "targets exited";
+
+/// What to record, once its targets and its file have been found good.
+pub struct Plan {
+    pub config: Config,
+    pub targets: Targets,
+    pub devices: Box<dyn Feed>,
+    pub duration: Option<Duration>,
+    /// Share of the machine's processor time, 0.01 for 1 %.
+    pub budget: f64,
+    /// For the trace: the command, or how targets were chosen.
+    pub command: String,
+}
+
+impl std::fmt::Debug for Plan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Plan")
+            .field("targets", &self.targets)
+            .field("command", &self.command)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a recording could not start or did not end in order.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+}
+
+/// Why a recording ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ending {
+    pub reason: String,
+    /// Exit status of the command given to `whyidle run`.
+    pub exit_status: Option<i32>,
+}
+
+/// How far a recording is.
+#[derive(Clone, Debug, Default)]
+pub struct Progress {
+    pub elapsed: Duration,
+    pub records: u64,
+    pub bytes: u64,
+    /// Latest reading of each device in percent, `None` while it gives none.
+    pub busy: Vec<(u32, Option<f64>)>,
+    /// Processes watched and running.
+    pub processes: usize,
+    /// Records lost so far, of every class.
+    pub lost: u64,
+}
+
+/// Somebody who looks on, and may end the recording.
+pub trait Watch {
+    /// Called every tick.
+    fn tick(&mut self, progress: &Progress) -> Option<Ending>;
+}
+
+/// An attached recorder. Dropping it detaches everything; the trace then has no end.
+pub struct Recorder {
+    tracer: Tracer,
+    sink: Sink,
+    devices: Box<dyn Feed>,
+    governor: Governor,
+    stop: Stop,
+    start: Ns,
+    duration: Option<Duration>,
+    ticks: u64,
+    rescan: u64,
+    host_every: u64,
+    libraries: Libraries,
+    utilisation: Utilisation,
+    trouble: Option<String>,
+    kernel_cost: KernelCost,
+}
+
+impl std::fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recorder")
+            .field("tracer", &self.tracer)
+            .field("ticks", &self.ticks)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Recorder {
+    /// Writes what is known beforehand, and begins to watch the targets.
+    ///
+    /// # Errors
+    /// The kernel side has no room for the targets, or the trace cannot be written.
+    pub fn start(plan: Plan, tracer: Tracer, writer: Writer, stop: Stop) -> Result<Self, RecordError> {
+        let start = host::now();
+        let mut sink = Sink::new(writer, plan.targets);
+        let about = host::describe(&plan.config, &plan.command, start);
+        let cpus = about.online_cpus.len();
+        sink.append(&Record::Host(about));
+        for probe in tracer.probes() {
+            sink.append(&Record::Probe(probe));
+        }
+        for device in plan.devices.devices() {
+            sink.append(&Record::Device(device.clone()));
+        }
+        let mut recorder = Self {
+            tracer,
+            sink,
+            devices: plan.devices,
+            governor: Governor::new(plan.budget, cpus),
+            stop,
+            start,
+            duration: plan.duration,
+            ticks: 0,
+            rescan: RESCAN,
+            host_every: 1,
+            libraries: Libraries::default(),
+            utilisation: Utilisation::default(),
+            trouble: None,
+            kernel_cost: KernelCost::default(),
+        };
+        recorder.say_devices();
+        recorder.new_targets()?;
+        recorder.sink.flush(start)?;
+        Ok(recorder)
+    }
+
+    /// Watches one more process and its children.
+    ///
+    /// # Errors
+    /// The kernel side has no room for it.
+    pub fn add(&mut self, pid: u32) -> Result<(), RecordError> {
+        self.sink.targets.watch(pid);
+        self.watch(pid)
+    }
+
+    /// Records until the duration is over, a signal asks to stop, nothing watched runs any more, or `watch`
+    /// says so.
+    ///
+    /// # Errors
+    /// A ring cannot be read or the trace cannot be written; call [`Self::finish`] all the same.
+    pub fn run(&mut self, watch: &mut dyn Watch) -> Result<Ending, RecordError> {
+        let tick = u64::try_from(TICK.as_nanos()).unwrap_or(u64::MAX);
+        let mut next = self.start + tick;
+        loop {
+            let left = next.saturating_sub(host::now());
+            if left > 0 && !self.stop.asked() {
+                self.tracer.wait(Duration::from_nanos(left))?;
+            }
+            self.tracer.drain(&mut |record| self.sink.take(record))?;
+            let now = host::now();
+            if self.stop.asked() {
+                return Ok(Ending { reason: "interrupted".into(), exit_status: None });
+            }
+            if now < next {
+                continue;
+            }
+            self.tick(now)?;
+            // Ticks that could not be kept are left out, not made up for.
+            next = now + tick - (now - self.start) % tick;
+            if let Some(ending) = self.over(now).or_else(|| watch.tick(&self.progress(now))) {
+                return Ok(ending);
+            }
+        }
+    }
+
+    /// Detaches, takes what is still open, names addresses, and ends the trace.
+    ///
+    /// # Errors
+    /// The trace's last part cannot be written.
+    pub fn finish(self, ending: Ending) -> Result<(), RecordError> {
+        let Self { tracer, mut sink, mut devices, governor, .. } = self;
+        let at = host::now();
+        let detached = tracer.finish(&mut |record| sink.take(record));
+        for polled in devices.last(LAST_READINGS) {
+            polled.readings.into_iter().for_each(|r| sink.take(Record::Reading(r)));
+        }
+        sink.name_addresses(at);
+        for (name, value) in [
+            ("own_cpu_ns", super::governor::own_cpu()),
+            ("cost_worst_ppm", (governor.worst() * 1e6) as u64),
+            ("kernel_cost_ppm", (governor.kernel_share() * 1e6) as u64),
+            ("records", sink.records),
+            ("cgroups_left_out", sink.cgroups.left_out),
+        ] {
+            sink.append(&Record::Counter(Counter { at, name: name.into(), value }));
+        }
+        let flushed = sink.flush(at);
+        // After a full disk this small frame often still fits, and says why the trace ends here.
+        sink.append(&Record::End(End { at, reason: ending.reason, exit_status: ending.exit_status }));
+        let finished = sink.finish();
+        detached?;
+        flushed?;
+        Ok(finished?)
+    }
+
+    fn tick(&mut self, now: Ns) -> Result<(), RecordError> {
+        self.ticks += 1;
+        self.tracer.tick(&mut |record| self.sink.take(record))?;
+        self.device_readings();
+        if self.ticks.is_multiple_of(self.rescan) {
+            self.new_targets()?;
+        }
+        self.new_libraries();
+        if self.ticks.is_multiple_of(self.host_every) {
+            self.sink.append(&Record::HostTick(host::tick()));
+            for tick in self.sink.cgroups.tick() {
+                self.sink.append(&Record::CgroupTick(tick));
+            }
+        }
+        self.sink.enricher.tick();
+        if let Some(per_time) = self.kernel_cost.tick(self.ticks, now, &self.tracer) {
+            self.governor.kernel(per_time);
+        }
+        let (step, what) = self.governor.tick();
+        match step {
+            Some(Step::FewerRescans) => self.rescan = RESCAN * 8,
+            Some(Step::FewerHostTicks) => self.host_every = RESCAN,
+            None => {}
+        }
+        if let Some(what) = what {
+            tracing::info!("{what}");
+            self.sink.append(&Record::Step(GovernorStep { at: now, what }));
+        }
+        Ok(self.sink.flush(now)?)
+    }
+
+    fn device_readings(&mut self) {
+        for polled in self.devices.take() {
+            for reading in polled.readings {
+                self.utilisation.reading(&reading);
+                self.sink.take(Record::Reading(reading));
+            }
+            for process in self.utilisation.processes(polled.processes) {
+                self.sink.take(Record::DeviceProcess(process));
+            }
+        }
+        if self.devices.trouble() != self.trouble {
+            self.say_devices();
+        }
+    }
+
+    fn say_devices(&mut self) {
+        self.trouble = self.devices.trouble();
+        let (attached, reason) = (self.trouble.is_none(), self.trouble.clone().unwrap_or_default());
+        self.sink.append(&Record::Probe(ProbeStatus { name: "nvml".into(), attached, reason }));
+    }
+
+    fn new_targets(&mut self) -> Result<(), RecordError> {
+        for pid in self.sink.targets.new_processes(&self.devices.processes()) {
+            self.watch(pid)?;
+        }
+        Ok(())
+    }
+
+    fn watch(&mut self, pid: u32) -> Result<(), RecordError> {
+        Ok(self.tracer.add_process(pid, TargetKind::Named)?)
+    }
+
+    fn new_libraries(&mut self) {
+        for found in self.libraries.scan(self.sink.targets.pids()) {
+            let failed = match found {
+                Ok(library) => {
+                    let name = library.path.display().to_string();
+                    tracing::info!("{name}: {} entry points", library.entry_points.len());
+                    self.tracer.attach_cuda(&library.attach_path(), &library.entry_points)
+                }
+                Err(e) => vec![ProbeStatus { name: "cuda".into(), attached: false, reason: e.to_string() }],
+            };
+            for status in failed {
+                self.sink.append(&Record::Probe(status));
+            }
+        }
+    }
+
+    fn over(&mut self, now: Ns) -> Option<Ending> {
+        let ending = |reason: &str| Some(Ending { reason: reason.into(), exit_status: None });
+        if self.duration.is_some_and(|d| u128::from(now - self.start) >= d.as_nanos()) {
+            return ending("duration");
+        }
+        let none_left = self.sink.targets.can_run_out() && self.sink.targets.running() == 0;
+        if none_left { ending(TARGETS_EXITED) } else { None }
+    }
+
+    fn progress(&mut self, now: Ns) -> Progress {
+        Progress {
+            elapsed: Duration::from_nanos(now - self.start),
+            records: self.sink.records,
+            bytes: self.sink.bytes(),
+            busy: self.utilisation.latest(),
+            processes: self.sink.targets.pids().count(),
+            lost: self.sink.lost,
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Ending in order: the first signal asks, the second one aborts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+
+/// Exit status of a process that was told twice.
+pub const ABORTED: u8 = 130;
+
+/// Set by SIGINT, SIGTERM and SIGHUP.
+#[derive(Clone, Debug)]
+pub struct Stop {
+    asked: Arc<AtomicBool>,
+    signal: Arc<AtomicUsize>,
+}
+
+impl Stop {
+    /// Takes over the three signals; what the second one does is `_exit`, and the kernel side detaches with
+    /// the process.
+    ///
+    /// # Errors
+    /// The handlers could not be installed.
+    pub fn install() -> std::io::Result<Self> {
+        let stop = Self { asked: Arc::default(), signal: Arc::default() };
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            // In this order: the first delivery finds the flag unset.
+            flag::register_conditional_shutdown(signal, i32::from(ABORTED), Arc::clone(&stop.asked))?;
+            flag::register(signal, Arc::clone(&stop.asked))?;
+            flag::register_usize(signal, Arc::clone(&stop.signal), usize::try_from(signal).unwrap_or(0))?;
+        }
+        Ok(stop)
+    }
+
+    #[must_use]
+    pub fn asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// Asked by a signal that a terminal does not send to the whole foreground group.
+    #[must_use]
+    pub fn terminated(&self) -> bool {
+        self.asked() && self.signal.load(Ordering::Relaxed) == usize::try_from(SIGTERM).unwrap_or(0)
+    }
+}

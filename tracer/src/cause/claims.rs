@@ -1,0 +1,163 @@
+//! Links that name the mechanism themselves, whatever the chain behind them ends in.
+
+use super::context::Context;
+use super::entry::{Claim, Unless};
+use super::files;
+use super::kernel_stacks::Sleep;
+use super::user_stacks;
+use super::waits::mount;
+use super::{Culprit, CulpritKind, Mechanism};
+use crate::timeline::{GivenWait, Thread};
+use crate::trace::{CudaCall, CudaFamily, Ns, OffCpu, ThreadKey, WakerContext};
+
+/// The claim of a blocked stretch of `thread`, with `last` the piece whose waker holds.
+pub(crate) fn of_wait(
+    context: &Context<'_>,
+    thread: &Thread,
+    off: &OffCpu,
+    last: &OffCpu,
+    class: Option<Sleep>,
+    call: Option<&CudaCall>,
+) -> Option<Claim> {
+    if let Some(claim) = call.and_then(|c| of_call(context, c)) {
+        return Some(claim);
+    }
+    if is_nvidia_ioctl(context, off) {
+        let locked = last.waker.as_ref().is_some_and(|w| w.in_nvidia_ioctl && w.pid != off.pid);
+        let mechanism = if locked { Mechanism::DriverLock } else { Mechanism::DriverIoctl };
+        let culprit =
+            if locked { holder(context, last) } else { user_stacks::caller(&context.frames(off.user_stack)) };
+        return Some(Claim::new(mechanism, culprit));
+    }
+    if class == Some(Sleep::Futex) {
+        if is_interpreter_lock(context, thread, off) {
+            let culprit = holder(context, last).or_else(|| lock("interpreter lock"));
+            return Some(Claim::new(Mechanism::LockGil, culprit));
+        }
+        if is_mutex(off) {
+            let address = off.syscall.as_ref().map_or(0, |c| c.args[0]);
+            let culprit = holder(context, last).or_else(|| lock(&format!("mutex {address:#x}")));
+            return Some(Claim::new(Mechanism::LockFutex, culprit));
+        }
+    }
+    if class == Some(Sleep::KernelLock) {
+        return Some(Claim::new(
+            Mechanism::LockKernel,
+            holder(context, last).or_else(|| lock("kernel lock")),
+        ));
+    }
+    if let Some(file) = context.file(off)
+        && files::remote(file).is_some()
+    {
+        return Some(Claim {
+            mechanism: Mechanism::NetworkFs,
+            culprit: mount(off, Some(file)),
+            unless: Unless::Storage,
+        });
+    }
+    matches!(class, Some(Sleep::Fuse | Sleep::RemoteFs)).then(|| Claim {
+        mechanism: Mechanism::NetworkFs,
+        culprit: mount(off, None),
+        unless: Unless::Storage,
+    })
+}
+
+/// The claim of any stretch inside an allocate, free or load call.
+pub(crate) fn of_call(context: &Context<'_>, call: &CudaCall) -> Option<Claim> {
+    let mechanism = match call.family {
+        CudaFamily::Allocate | CudaFamily::Free | CudaFamily::HostAllocate => Mechanism::DriverAlloc,
+        CudaFamily::Load => Mechanism::DriverLoad,
+        _ => return None,
+    };
+    let culprit = user_stacks::caller(&context.frames(call.user_stack))
+        .or_else(|| Some(Culprit { kind: CulpritKind::Function, name: call.name.clone() }));
+    Some(Claim { mechanism, culprit, unless: Unless::FileWait })
+}
+
+/// The claim of a wait that thread `by` of another process ended at `at`: a child that execed in this trace
+/// and has delivered nothing since, or (only for its import machinery) one that was born in it.
+pub(crate) fn of_child(context: &Context<'_>, waiter: &Thread, by: ThreadKey, at: Ns) -> Option<Claim> {
+    let child = context.thread(by).filter(|c| c.pid != waiter.pid)?;
+    let threads = || context.process(child.pid).iter().filter_map(|&k| context.thread(k));
+    let exec = threads().flat_map(|t| &t.execs).copied().filter(|&e| e < at).max();
+    let born = threads().filter_map(|t| t.born).min();
+    let since = exec.or(born)?;
+    let delivered = threads().any(|t| delivered_between(context, t, waiter.pid, since, at));
+    if delivered {
+        return None;
+    }
+    let culprit = Culprit { kind: CulpritKind::Process, name: process_name(child) };
+    let unless = if exec.is_some() { Unless::Nothing } else { Unless::NotImporting };
+    Some(Claim { mechanism: Mechanism::ProcessSpawn, culprit: Some(culprit), unless })
+}
+
+/// Whether `thread` woke a thread of process `pid` after `from` and before `to`.
+fn delivered_between(context: &Context<'_>, thread: &Thread, pid: u32, from: Ns, to: Ns) -> bool {
+    let begin = thread.given.partition_point(|g| g.at <= from);
+    thread.given[begin..].iter().take_while(|g| g.at < to).any(|g| {
+        matches!(g.wait, GivenWait::OffCpu(_)) && context.thread(g.wakee).is_some_and(|w| w.pid == pid)
+    })
+}
+
+/// What a process is called: its command line's first two words, else its name.
+pub(crate) fn process_name(thread: &Thread) -> String {
+    if thread.cmdline.is_empty() {
+        return thread.comm.clone();
+    }
+    thread.cmdline.iter().take(2).map(String::as_str).collect::<Vec<_>>().join(" ")
+}
+
+pub(crate) fn is_nvidia_ioctl(context: &Context<'_>, off: &OffCpu) -> bool {
+    let is_ioctl = off.syscall.as_ref().is_some_and(|c| i64::from(c.nr) == libc::SYS_ioctl);
+    off.ioctl.is_some()
+        || (is_ioctl
+            && context
+                .file(off)
+                .is_some_and(|f| files::is_device_of(f, &context.timeline.host.nvidia_majors)))
+}
+
+fn holder(context: &Context<'_>, last: &OffCpu) -> Option<Culprit> {
+    let waker = last.waker.as_ref().filter(|w| w.context != WakerContext::Interrupt)?;
+    let thread = context.thread(waker.thread?)?;
+    Some(Culprit { kind: CulpritKind::Lock, name: format!("held by {}", process_name(thread)) })
+}
+
+fn lock(name: &str) -> Option<Culprit> {
+    Some(Culprit { kind: CulpritKind::Lock, name: name.to_owned() })
+}
+
+/// A wait that holds nothing up but a lock: its end is no request for work.
+pub(crate) fn is_lock(context: &Context<'_>, thread: &Thread, off: &OffCpu, class: Option<Sleep>) -> bool {
+    class == Some(Sleep::KernelLock)
+        || (class == Some(Sleep::Futex) && (is_mutex(off) || is_interpreter_lock(context, thread, off)))
+}
+
+const FUTEX_COMMAND: u64 = 0x7f;
+const FUTEX_WAIT: u64 = 0;
+const FUTEX_LOCK_PI: u64 = 6;
+const FUTEX_WAIT_BITSET: u64 = 9;
+const FUTEX_LOCK_PI2: u64 = 13;
+
+/// Priority-inheriting locks, and glibc's mutex, whose word holds 2 while somebody waits. Condition variables
+/// and semaphores wait with `FUTEX_WAIT_BITSET`, or with other values.
+fn is_mutex(off: &OffCpu) -> bool {
+    let Some(call) = off.syscall.as_ref().filter(|c| i64::from(c.nr) == libc::SYS_futex) else {
+        return false;
+    };
+    match call.args[1] & FUTEX_COMMAND {
+        FUTEX_LOCK_PI | FUTEX_LOCK_PI2 => true,
+        FUTEX_WAIT => call.args[2] & 0xffff_ffff == 2 && off.futex_value.is_none_or(|v| v == 2),
+        _ => false,
+    }
+}
+
+/// By the functions it waits in where they have names; else by the shape of CPython's wait: several threads
+/// of one process on one word, again and again for the switch interval of 5 ms.
+fn is_interpreter_lock(context: &Context<'_>, thread: &Thread, off: &OffCpu) -> bool {
+    user_stacks::waits_for_interpreter_lock(&context.frames(off.user_stack))
+        || off.syscall.as_ref().is_some_and(|call| {
+            i64::from(call.nr) == libc::SYS_futex
+                && call.args[1] & FUTEX_COMMAND == FUTEX_WAIT_BITSET
+                && context.is_switch_interval_word(thread.pid, call.args[0])
+        })
+}

@@ -1,0 +1,77 @@
+//! What kind of wait an off-CPU interval was: by its kernel stack, else by its system call and file.
+
+use super::context::Context;
+use super::files::{self, Kind};
+use super::kernel_stacks::{self, Sleep};
+use super::syscalls::{self, Call};
+use crate::trace::{File, OffCpu, State};
+
+pub(crate) fn classify(context: &Context<'_>, off: &OffCpu) -> Option<Sleep> {
+    let file = context.file(off);
+    if off.state == State::Stopped {
+        return Some(Sleep::Stopped);
+    }
+    let frames = context.frames(off.kernel_stack);
+    let class = kernel_stacks::sleep(&frames).or_else(|| by_call(off, file));
+    match (class, file) {
+        // Page-cache waits look alike on every file system; the file tells whose they are.
+        (Some(Sleep::Block), Some(file)) if files::is_fuse(file) => Some(Sleep::Fuse),
+        (Some(Sleep::Block), Some(file)) if files::remote(file).is_some() => Some(Sleep::RemoteFs),
+        _ => class,
+    }
+}
+
+fn by_call(off: &OffCpu, file: Option<&File>) -> Option<Sleep> {
+    match &off.syscall {
+        None => Some(Sleep::Block),
+        Some(call) => of_call(syscalls::family(call.nr), file),
+    }
+}
+
+/// The class of a wait of which only the system call and perhaps the file are known.
+pub(crate) fn of_call(call: Call, file: Option<&File>) -> Option<Sleep> {
+    match call {
+        Call::ReadAt | Call::Metadata => Some(on_storage(file)),
+        Call::Sync => Some(Sleep::Write),
+        Call::Read => match files::kind(file?) {
+            Kind::Regular => Some(on_storage(file)),
+            Kind::Pipe => Some(Sleep::Pipe),
+            Kind::Socket => Some(Sleep::SocketRead),
+            Kind::Terminal => Some(Sleep::Terminal),
+            Kind::Other => None,
+        },
+        Call::Write => match files::kind(file?) {
+            Kind::Regular => Some(Sleep::Write),
+            Kind::Pipe => Some(Sleep::Pipe),
+            Kind::Socket => Some(Sleep::SocketWrite),
+            Kind::Terminal | Kind::Other => None,
+        },
+        Call::Futex => Some(Sleep::Futex),
+        Call::Poll => Some(Sleep::Poll),
+        Call::Sleep => Some(Sleep::Timer),
+        Call::Accept => Some(Sleep::Accept),
+        Call::Receive => Some(Sleep::SocketRead),
+        Call::Send => Some(Sleep::SocketWrite),
+        Call::Child => Some(Sleep::Child),
+        Call::IoUring => Some(Sleep::IoUring),
+        Call::SysvIpc => Some(Sleep::SysvIpc),
+        Call::Ioctl | Call::Other => None,
+    }
+}
+
+fn on_storage(file: Option<&File>) -> Sleep {
+    match file {
+        Some(file) if files::is_fuse(file) => Sleep::Fuse,
+        Some(file) if files::remote(file).is_some() => Sleep::RemoteFs,
+        _ => Sleep::Block,
+    }
+}
+
+/// Whether it waits in a page fault rather than in the call's own read.
+pub(crate) fn in_fault(context: &Context<'_>, off: &OffCpu) -> bool {
+    off.syscall.is_none() || kernel_stacks::in_fault(&context.frames(off.kernel_stack))
+}
+
+pub(crate) fn call_of(off: &OffCpu) -> Call {
+    off.syscall.as_ref().map_or(Call::Other, |c| syscalls::family(c.nr))
+}

@@ -1,0 +1,185 @@
+//! What every rule of a walk looks up: the timeline, and names resolved once.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
+
+use crate::timeline::{NamedFrame, Thread, Timeline};
+use crate::trace::{File, FileId, Ns, OffCpu, StackId, ThreadKey, WakerContext};
+
+use super::jobs::Jobs;
+use super::user_stacks::{self, Work};
+use super::{files, running};
+
+type FrameCache = RefCell<HashMap<StackId, Rc<Vec<NamedFrame>>>>;
+
+#[derive(Debug)]
+pub(crate) struct Context<'a> {
+    pub timeline: &'a Timeline,
+    pub jobs: Jobs,
+    frames: FrameCache,
+    /// Files seen behind descriptors, with when: a short wait has no file of its own.
+    descriptors: BTreeMap<(u32, u64), Vec<(Ns, FileId)>>,
+    /// Local addresses on which somebody listens.
+    listening: BTreeSet<String>,
+    /// Processes that were seen on a connection, by its two addresses.
+    connections: BTreeMap<(String, String), ThreadKey>,
+    /// Threads by process.
+    processes: BTreeMap<u32, Vec<ThreadKey>>,
+    /// Futex words waited on for CPython's switch interval: per (process, address), threads and time-outs.
+    interval_words: BTreeMap<(u32, u64), (BTreeSet<ThreadKey>, u32)>,
+    disks: BTreeMap<u32, &'a str>,
+    works: RefCell<HashMap<(StackId, StackId), Option<Work>>>,
+    pools: RefCell<BTreeMap<u32, Option<(String, usize)>>>,
+}
+
+/// CPython's default switch interval, with what a timer's slack and a busy processor add.
+const SWITCH_INTERVAL: std::ops::RangeInclusive<u64> = 4_900_000..=6_500_000;
+
+impl<'a> Context<'a> {
+    pub(crate) fn new(timeline: &'a Timeline) -> Self {
+        let mut context = Self {
+            timeline,
+            jobs: Jobs::new(timeline),
+            frames: RefCell::default(),
+            descriptors: BTreeMap::new(),
+            listening: BTreeSet::new(),
+            connections: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            interval_words: BTreeMap::new(),
+            disks: BTreeMap::new(),
+            works: RefCell::default(),
+            pools: RefCell::default(),
+        };
+        for file in timeline.files.values() {
+            if let Some(socket) = file.socket.as_ref().filter(|s| s.state == files::LISTEN) {
+                context.listening.insert(port(&socket.local).to_owned());
+            }
+        }
+        for (&key, thread) in &timeline.threads {
+            context.processes.entry(thread.pid).or_default().push(key);
+            for off in &thread.off_cpu {
+                context.note(key, off);
+            }
+        }
+        for block in timeline.blocks.iter().filter(|b| !b.name.is_empty()) {
+            context.disks.insert(block.dev, &block.name);
+        }
+        context.descriptors.values_mut().for_each(|seen| seen.sort_unstable());
+        context
+    }
+
+    fn note(&mut self, key: ThreadKey, off: &OffCpu) {
+        let Some(call) = &off.syscall else { return };
+        if i64::from(call.nr) == libc::SYS_futex {
+            let word = self.interval_words.entry((off.pid, call.args[0])).or_default();
+            word.0.insert(key);
+            let timed_out = off.waker.as_ref().is_some_and(|w| w.context == WakerContext::Interrupt);
+            let slept = off.woken.map(|w| w.saturating_sub(off.left));
+            word.1 += u32::from(timed_out && slept.is_some_and(|s| SWITCH_INTERVAL.contains(&s)));
+        }
+        let Some(id) = off.file else { return };
+        let seen = self.descriptors.entry((off.pid, call.args[0])).or_default();
+        if seen.last().is_none_or(|&(_, last)| last != id) {
+            seen.push((off.left, id));
+        }
+        if let Some(socket) = self.timeline.files.get(&id).and_then(|f| f.socket.as_ref())
+            && !socket.local.is_empty()
+            && !socket.peer.is_empty()
+        {
+            self.connections.entry((socket.local.clone(), socket.peer.clone())).or_insert(key);
+        }
+    }
+
+    /// Two or more threads of the process waited on this word, and three of the waits or more ended after one
+    /// switch interval.
+    pub(crate) fn is_switch_interval_word(&self, pid: u32, address: u64) -> bool {
+        self.interval_words
+            .get(&(pid, address))
+            .is_some_and(|(threads, ended)| threads.len() >= 2 && *ended >= 3)
+    }
+
+    pub(crate) fn thread(&self, key: ThreadKey) -> Option<&'a Thread> {
+        self.timeline.threads.get(&key)
+    }
+
+    /// A thread whose own records were kept.
+    pub(crate) fn recorded(&self, key: ThreadKey) -> Option<&'a Thread> {
+        self.thread(key).filter(|t| !t.slices.is_empty())
+    }
+
+    pub(crate) fn process(&self, pid: u32) -> &[ThreadKey] {
+        self.processes.get(&pid).map_or(&[], Vec::as_slice)
+    }
+
+    pub(crate) fn frames(&self, id: StackId) -> Rc<Vec<NamedFrame>> {
+        if let Some(frames) = self.frames.borrow().get(&id) {
+            return Rc::clone(frames);
+        }
+        let frames = Rc::new(self.timeline.frames(id));
+        self.frames.borrow_mut().insert(id, Rc::clone(&frames));
+        frames
+    }
+
+    pub(crate) fn file(&self, off: &OffCpu) -> Option<&'a File> {
+        self.timeline.files.get(&off.file.filter(|&id| id != 0)?)
+    }
+
+    /// The kernel's name of a disk.
+    pub(crate) fn disk(&self, dev: u32) -> Option<&'a str> {
+        self.disks.get(&dev).copied()
+    }
+
+    /// The label of a CPU sample.
+    pub(crate) fn work(&self, kernel_stack: StackId, user_stack: StackId) -> Option<Work> {
+        let key = (kernel_stack, user_stack);
+        if let Some(work) = self.works.borrow().get(&key) {
+            return work.clone();
+        }
+        let work = running::label(self, kernel_stack, user_stack);
+        self.works.borrow_mut().insert(key, work.clone());
+        work
+    }
+
+    /// The threading library that a process was sampled in, and in how many of its threads.
+    pub(crate) fn pool_library(&self, pid: u32) -> Option<(String, usize)> {
+        if let Some(pool) = self.pools.borrow().get(&pid) {
+            return pool.clone();
+        }
+        let mut threads: BTreeMap<String, usize> = BTreeMap::new();
+        for thread in self.process(pid).iter().filter_map(|&k| self.thread(k)) {
+            let library = thread.samples.iter().find_map(|sample| {
+                user_stacks::pool_library(&self.frames(sample.user_stack)).map(str::to_owned)
+            });
+            if let Some(library) = library {
+                *threads.entry(library).or_default() += 1;
+            }
+        }
+        let pool = threads.into_iter().max_by(|a, b| a.1.cmp(&b.1).then(b.0.cmp(&a.0))).filter(|p| p.1 > 1);
+        self.pools.borrow_mut().insert(pid, pool.clone());
+        pool
+    }
+
+    /// The file last seen behind a descriptor of a process before `at`, else the first one after.
+    pub(crate) fn descriptor(&self, pid: u32, fd: u64, at: Ns) -> Option<&'a File> {
+        let seen = self.descriptors.get(&(pid, fd))?;
+        let after = seen.partition_point(|s| s.0 <= at);
+        let (_, id) = seen.get(after.saturating_sub(1))?;
+        self.timeline.files.get(id)
+    }
+
+    /// Somebody on this host listens on the port of this local address: the connection was accepted.
+    pub(crate) fn is_accepted(&self, local: &str) -> bool {
+        self.listening.contains(port(local))
+    }
+
+    /// A thread seen on the other end of a connection whose two ends are on this host.
+    pub(crate) fn other_end(&self, file: &File) -> Option<ThreadKey> {
+        let socket = file.socket.as_ref()?;
+        self.connections.get(&(socket.peer.clone(), socket.local.clone())).copied()
+    }
+}
+
+fn port(address: &str) -> &str {
+    address.rsplit(':').next().unwrap_or(address)
+}

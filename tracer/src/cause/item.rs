@@ -1,0 +1,139 @@
+//! The item a thread was working on when it ended another's wait.
+//!
+//! A worker that delivers late was late over its whole item, not only over the part that overlaps the wait.
+
+use super::claims::is_lock;
+use super::classify::classify;
+use super::context::Context;
+use super::waits::{last_piece, same_object};
+use crate::timeline::{GivenWait, Thread};
+use crate::trace::{Ns, OffCpu, Span, State, ThreadKey, WakerContext};
+
+/// How far back a chain looks.
+pub(crate) const LOOK_BACK: u64 = 60_000_000_000;
+
+/// Where an item starts, and what set it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Item {
+    pub span: Span,
+    /// Nothing nearer than the look-back bounds it.
+    pub beyond: bool,
+}
+
+/// The item that `giver` ended when it ended the wait whose last piece is `successor.off_cpu[last]`. `waited`
+/// is where the stretch looked at begins; `nearer` are the threads nearer the device, the successor included.
+pub(crate) fn item(
+    context: &Context<'_>,
+    giver: &Thread,
+    successor: &Thread,
+    last: usize,
+    waited: Ns,
+    nearer: &[ThreadKey],
+) -> Item {
+    let Some(wait) = successor.off_cpu.get(last) else {
+        return Item { span: Span::default(), beyond: false };
+    };
+    let end = wait.woken.unwrap_or(wait.ran);
+    let floor = end.saturating_sub(LOOK_BACK);
+    let mut start = floor.max(context.timeline.span.start);
+    if let Some(at) = last_delivery(giver, successor, last, wait, end, start) {
+        start = start.max(at);
+    }
+    if let Some(at) = last_request(context, giver, nearer, end, start) {
+        start = start.max(at);
+    }
+    if let Some(born) = giver.born.filter(|&b| b > start && b < end) {
+        // Before its birth the creator worked for the same wait.
+        start = if waited < born { waited.max(start) } else { born };
+    }
+    let beyond = start == floor && floor > 0;
+    Item { span: Span::new(start.min(end.saturating_sub(1)), end), beyond }
+}
+
+/// The last earlier wake-up of the successor by this thread on the same object.
+fn last_delivery(
+    giver: &Thread,
+    successor: &Thread,
+    last: usize,
+    wait: &OffCpu,
+    end: Ns,
+    start: Ns,
+) -> Option<Ns> {
+    let group = successor.merged_wait(last).map_or(&[][..], |m| &m.members);
+    let before = giver.given.partition_point(|g| g.at < end);
+    giver.given[..before]
+        .iter()
+        .rev()
+        .take_while(|g| g.at > start)
+        .filter(|g| g.wakee == successor.key)
+        .find(|g| match g.wait {
+            GivenWait::OffCpu(i) => {
+                i != last
+                    && group.binary_search(&i).is_err()
+                    && successor.off_cpu.get(i).is_some_and(|o| same_object(o, wait))
+            }
+            GivenWait::Total(i) => successor.totals.get(i).is_some_and(|t| {
+                wait.syscall.as_ref().is_some_and(|c| c.nr == t.syscall && c.args[0] == t.arg0)
+            }),
+        })
+        .map(|g| g.at)
+}
+
+/// The end of the giver's last wait that a thread nearer the device ended, itself or through a thread that only
+/// passed the request on.
+fn last_request(
+    context: &Context<'_>,
+    giver: &Thread,
+    nearer: &[ThreadKey],
+    end: Ns,
+    start: Ns,
+) -> Option<Ns> {
+    ended_waits(context, giver, end)
+        .take_while(|wait| wait.woken > start)
+        .find(|wait| nearer.contains(&wait.by) || relayed(context, giver, wait, nearer))
+        .map(|wait| wait.woken)
+}
+
+/// A wait of a thread that another thread ended.
+struct Ended {
+    left: Ns,
+    woken: Ns,
+    by: ThreadKey,
+}
+
+/// The thread's waits that other threads ended up to `end`, the last one first. Locks are left out: who releases
+/// one asks for nothing.
+fn ended_waits<'t>(
+    context: &'t Context<'_>,
+    thread: &'t Thread,
+    end: Ns,
+) -> impl Iterator<Item = Ended> + 't {
+    let before = thread.off_cpu.partition_point(|o| o.left < end);
+    thread.off_cpu[..before]
+        .iter()
+        .enumerate()
+        .rev()
+        .filter(|(_, o)| !matches!(o.state, State::Preempted | State::Yielded))
+        .filter_map(move |(i, off)| {
+            let woken = off.woken.filter(|&w| w <= end)?;
+            let waker = thread.off_cpu[last_piece(thread, i)].waker.as_ref()?;
+            let by = waker.thread.filter(|_| waker.context != WakerContext::Interrupt)?;
+            (!is_lock(context, thread, off, classify(context, off))).then_some(Ended {
+                left: off.left,
+                woken,
+                by,
+            })
+        })
+}
+
+/// Of a wait, who ended it may have held the request this part at most, to count as having passed it on.
+const RELAY_SHARE: u64 = 10;
+
+/// Whether the thread that ended `wait` had itself just been woken by one nearer the device: the writer thread
+/// behind a queue between processes.
+fn relayed(context: &Context<'_>, giver: &Thread, wait: &Ended, nearer: &[ThreadKey]) -> bool {
+    let Some(relay) = context.recorded(wait.by).filter(|r| r.key != giver.key) else { return false };
+    let Some(asked) = ended_waits(context, relay, wait.woken).next() else { return false };
+    let held = wait.woken - asked.woken;
+    nearer.contains(&asked.by) && held.saturating_mul(RELAY_SHARE) < wait.woken.saturating_sub(wait.left)
+}

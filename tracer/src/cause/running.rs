@@ -1,0 +1,71 @@
+//! What a thread on the processor was doing: by its samples.
+
+use std::collections::BTreeMap;
+
+use super::context::Context;
+use super::kernel_stacks::{self, Busy};
+use super::user_stacks::{self, Work};
+use super::{Culprit, CulpritKind, Mechanism};
+use crate::timeline::{Thread, apportion};
+use crate::trace::{Sample, Span, StackId};
+
+/// How far beside a stretch without a sample the thread's other samples still speak for it.
+const NEARBY: u64 = 1_000_000_000;
+
+/// One kind of work in a stretch.
+pub(crate) struct Share {
+    pub work: Work,
+    pub ns: u64,
+    /// Kernel and user stack of its first sample.
+    pub stacks: (StackId, StackId),
+}
+
+/// Splits `ns` of running time in `span` over what the samples show. Empty: nothing shows.
+pub(crate) fn shares(context: &Context<'_>, thread: &Thread, span: Span, ns: u64) -> Vec<Share> {
+    let mut counted = count(context, within(thread, span));
+    if counted.is_empty() {
+        counted = count(
+            context,
+            within(thread, Span::new(span.start.saturating_sub(NEARBY), span.end.saturating_add(NEARBY))),
+        );
+    }
+    let weights: Vec<u64> = counted.values().map(|c| c.0).collect();
+    let parts = apportion(ns, &weights);
+    counted.into_iter().zip(parts).map(|((work, (_, stacks)), ns)| Share { work, ns, stacks }).collect()
+}
+
+fn within(thread: &Thread, span: Span) -> &[Sample] {
+    let from = thread.samples.partition_point(|s| s.at < span.start);
+    let to = thread.samples.partition_point(|s| s.at < span.end);
+    &thread.samples[from..to.max(from)]
+}
+
+fn count(context: &Context<'_>, samples: &[Sample]) -> BTreeMap<Work, (u64, (StackId, StackId))> {
+    let mut counted = BTreeMap::new();
+    for sample in samples {
+        if let Some(work) = context.work(sample.kernel_stack, sample.user_stack) {
+            counted.entry(work).or_insert((0, (sample.kernel_stack, sample.user_stack))).0 += 1;
+        }
+    }
+    counted
+}
+
+/// Labels one sample; `None` if it carries no stack at all.
+pub(crate) fn label(context: &Context<'_>, kernel_stack: StackId, user_stack: StackId) -> Option<Work> {
+    let kernel = context.frames(kernel_stack);
+    let user = user_stacks::work(&context.frames(user_stack));
+    let busy = kernel_stacks::busy(&kernel).map(|busy| match busy {
+        Busy::Swap => Mechanism::MemorySwap,
+        Busy::Reclaim => Mechanism::MemoryReclaim,
+        Busy::FaultZeroing => Mechanism::MemoryFault,
+    });
+    if let Some(mechanism) = busy {
+        let (culprit, importing) = user.map_or((None, false), |u| (u.culprit, u.importing));
+        return Some(Work { mechanism, culprit, importing });
+    }
+    user.or_else(|| {
+        let frame = kernel.iter().find(|f| f.resolved)?;
+        let culprit = Culprit { kind: CulpritKind::Function, name: format!("{} ([kernel])", frame.name) };
+        Some(Work { mechanism: Mechanism::PrepareCompute, culprit: Some(culprit), importing: false })
+    })
+}

@@ -1,0 +1,188 @@
+//! Why a runnable thread had no processor.
+
+use std::collections::BTreeMap;
+
+use super::context::Context;
+use super::jobs::is_own;
+use super::{Culprit, CulpritKind, Mechanism};
+use crate::timeline::{Activity, Thread};
+use crate::trace::{HostTick, OffCpu, Span};
+
+/// The verdict, or why there is none.
+pub(crate) type Verdict = Result<(Mechanism, Option<Culprit>), String>;
+
+/// `off` is the interval whose runnable part `span` is; `None` for short ones, of which only totals remain.
+pub(crate) fn why(context: &Context<'_>, thread: &Thread, off: Option<&OffCpu>, span: Span) -> Verdict {
+    if off.is_some_and(|o| o.throttled) {
+        return Ok((Mechanism::ScheduleThrottled, throttled_group(context, thread)));
+    }
+    if let Some(off) = off {
+        let shares = Shares::over(&context.timeline.host_ticks, span);
+        if shares.as_ref().is_some_and(|s| s.steal(off.cpu_ran) >= 0.5 || s.steal(off.cpu_queued) >= 0.5) {
+            let name = "hypervisor".to_owned();
+            return Ok((Mechanism::ScheduleSteal, Some(Culprit { kind: CulpritKind::Process, name })));
+        }
+        if let Some(shares) = shares
+            && confined(context, off)
+            && shares.idle_outside(off) >= 0.5
+        {
+            return Ok((Mechanism::ScheduleAffinity, Some(mask(context, off))));
+        }
+    }
+    let (own, others) = ran_instead(context, thread.pid, off, span);
+    let sum = |ran: &BTreeMap<String, u64>| ran.values().sum::<u64>();
+    let top = |ran: &BTreeMap<String, u64>| {
+        ran.iter().max_by(|a, b| a.1.cmp(b.1).then(b.0.cmp(a.0))).map(|(name, _)| name.clone())
+    };
+    match (sum(&own), sum(&others)) {
+        (0, 0) if oversubscribed(context, thread.pid, off, span) => {
+            Ok((Mechanism::ScheduleOversubscribed, pool(context, thread)))
+        }
+        (0, 0) => Err("runnable, and no record says who ran instead".to_owned()),
+        (own_ns, other_ns) if other_ns > own_ns => Ok((
+            Mechanism::ScheduleContention,
+            top(&others).map(|name| Culprit { kind: CulpritKind::Process, name }),
+        )),
+        _ => {
+            let process = || top(&own).map(|name| Culprit { kind: CulpritKind::Process, name });
+            Ok((Mechanism::ScheduleOversubscribed, pool(context, thread).or_else(process)))
+        }
+    }
+}
+
+/// The verdict on throttled short stays.
+pub(crate) fn throttled(context: &Context<'_>, thread: &Thread) -> (Mechanism, Option<Culprit>) {
+    (Mechanism::ScheduleThrottled, throttled_group(context, thread))
+}
+
+fn throttled_group(context: &Context<'_>, thread: &Thread) -> Option<Culprit> {
+    let ticks = &context.timeline.cgroup_ticks;
+    let limited = |path: &str| ticks.iter().rev().find(|t| t.path == path && t.quota_us.is_some());
+    let group = thread.cgroups.iter().find_map(|(_, path)| limited(path)).or_else(|| {
+        let mut known = ticks.iter().rev().filter(|t| t.quota_us.is_some() && t.throttled_count > 0);
+        let first = known.next()?;
+        // Only where there is no choice.
+        known.all(|t| t.path == first.path).then_some(first)
+    });
+    let name = match group {
+        Some(tick) => {
+            let processors = match (tick.quota_us, tick.period_us) {
+                (Some(quota), Some(period)) if period > 0 => {
+                    format!(" (quota of {}.{:02} processors)", quota / period, quota % period * 100 / period)
+                }
+                _ => String::new(),
+            };
+            format!("{}{processors}", tick.path)
+        }
+        None => {
+            thread.cgroups.iter().find(|(c, _)| c.split(',').any(|c| c == "cpu" || c.is_empty()))?.1.clone()
+        }
+    };
+    Some(Culprit { kind: CulpritKind::Cgroup, name })
+}
+
+fn confined(context: &Context<'_>, off: &OffCpu) -> bool {
+    let online = context.timeline.host.online_cpus.len();
+    usize::try_from(off.cpus_allowed).is_ok_and(|n| n > 0 && n < online)
+}
+
+pub(crate) fn in_mask(off: &OffCpu, cpu: u32) -> bool {
+    let word = usize::try_from(cpu / 64).ok().and_then(|w| off.cpu_mask.get(w));
+    // Past the stored bits nothing is known, so such a processor is not said to be outside.
+    word.is_none_or(|w| w >> (cpu % 64) & 1 == 1)
+}
+
+fn mask(context: &Context<'_>, off: &OffCpu) -> Culprit {
+    let online = &context.timeline.host.online_cpus;
+    let allowed: Vec<String> = online.iter().filter(|&&c| in_mask(off, c)).map(u32::to_string).collect();
+    let name = format!("processors {} of {}", allowed.join(","), online.len());
+    Culprit { kind: CulpritKind::Mask, name }
+}
+
+/// Who ran on the processors it could have had: of the job, and others, by name.
+fn ran_instead(
+    context: &Context<'_>,
+    pid: u32,
+    off: Option<&OffCpu>,
+    span: Span,
+) -> (BTreeMap<String, u64>, BTreeMap<String, u64>) {
+    let (mut own, mut others) = (BTreeMap::new(), BTreeMap::new());
+    let records = &context.timeline.ran_instead;
+    // One record a tick: nothing that starts long before can still overlap.
+    let reach = context.timeline.host.tick_ns.max(1_000_000_000).saturating_mul(4);
+    let from = records.partition_point(|r| r.span.start < span.start.saturating_sub(reach));
+    for record in records[from..].iter().take_while(|r| r.span.start < span.end) {
+        let here = match off {
+            Some(off) => record.cpu == off.cpu_queued || record.cpu == off.cpu_ran,
+            None => true,
+        };
+        if here && record.span.intersect(span).is_some() {
+            let side = if context.jobs.together(pid, record.pid) { &mut own } else { &mut others };
+            *side.entry(record.comm.clone()).or_insert(0) += record.ns;
+        }
+    }
+    (own, others)
+}
+
+/// More threads of the job want a processor in the middle of the wait than it may use.
+fn oversubscribed(context: &Context<'_>, pid: u32, off: Option<&OffCpu>, span: Span) -> bool {
+    let at = span.start + span.len() / 2;
+    let processors = off.map_or(0, |o| o.cpus_allowed);
+    let processors = match usize::try_from(processors) {
+        Ok(n) if n > 0 => n,
+        _ => context.timeline.host.online_cpus.len(),
+    };
+    let wanting = context
+        .timeline
+        .threads
+        .values()
+        .filter(|t| is_own(t) && context.jobs.together(pid, t.pid))
+        .filter(|t| {
+            t.slices_in(Span::new(at, at + 1))
+                .any(|s| matches!(s.activity, Activity::Running | Activity::Runnable(_)))
+        })
+        .count();
+    processors > 0 && wanting > processors
+}
+
+/// The library whose pool of threads is as wide as the host, where the samples of the process show one.
+fn pool(context: &Context<'_>, thread: &Thread) -> Option<Culprit> {
+    context.pool_library(thread.pid).map(|(library, threads)| Culprit {
+        kind: CulpritKind::Library,
+        name: format!("{library} ({threads} threads)"),
+    })
+}
+
+/// What the processors did over the ticks around a span, as shares of the time between them.
+struct Shares {
+    idle: BTreeMap<u32, f64>,
+    steal: BTreeMap<u32, f64>,
+}
+
+impl Shares {
+    fn over(ticks: &[HostTick], span: Span) -> Option<Self> {
+        let before = &ticks[ticks.partition_point(|t| t.at <= span.start).checked_sub(1)?];
+        let after = ticks.get(ticks.partition_point(|t| t.at < span.end))?;
+        let elapsed = after.at.checked_sub(before.at).filter(|&e| e > 0)?;
+        let (mut idle, mut steal) = (BTreeMap::new(), BTreeMap::new());
+        for &(cpu, idle_after, io_after, steal_after) in &after.cpus {
+            if let Some(&(_, idle_before, io_before, steal_before)) = before.cpus.iter().find(|c| c.0 == cpu)
+            {
+                let share = |ns: u64| ns as f64 / elapsed as f64;
+                let rested = idle_after.saturating_sub(idle_before) + io_after.saturating_sub(io_before);
+                idle.insert(cpu, share(rested));
+                steal.insert(cpu, share(steal_after.saturating_sub(steal_before)));
+            }
+        }
+        Some(Self { idle, steal })
+    }
+
+    fn steal(&self, cpu: u32) -> f64 {
+        self.steal.get(&cpu).copied().unwrap_or(0.0)
+    }
+
+    /// Processors' worth of idle time outside the thread's mask.
+    fn idle_outside(&self, off: &OffCpu) -> f64 {
+        self.idle.iter().filter(|&(&cpu, _)| !in_mask(off, cpu)).map(|(_, share)| share).sum()
+    }
+}

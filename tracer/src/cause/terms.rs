@@ -1,0 +1,362 @@
+//! The terms of the operational law: what each part of the pipeline needs for the whole stretch, and how much
+//! of that each mechanism is to blame for.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::item::item;
+use super::jobs::is_own;
+use super::waits::{self, Next};
+use super::walk::Walker;
+use super::{Mechanism, Stage, calls, claims};
+use crate::idle::DeviceIdle;
+use crate::timeline::{Activity, GivenWait, Slice, Thread};
+use crate::trace::{Ns, Span, ThreadKey};
+
+/// One thing that the stretch cannot be shorter than.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Term {
+    pub name: String,
+    pub ns: u64,
+    /// What would go with each mechanism; each at most `ns`, and so is their sum.
+    pub removable: BTreeMap<Mechanism, u64>,
+}
+
+impl Term {
+    fn new(name: impl Into<String>, ns: u64) -> Self {
+        Self { name: name.into(), ns, removable: BTreeMap::new() }
+    }
+
+    /// What is left without a mechanism.
+    pub(crate) fn without(&self, mechanism: Option<Mechanism>) -> u64 {
+        let removed = mechanism.and_then(|m| self.removable.get(&m)).copied().unwrap_or(0);
+        self.ns.saturating_sub(removed)
+    }
+}
+
+/// What one thread did with a stretch, its waits for others' items left out.
+#[derive(Default)]
+struct Load {
+    ns: u64,
+    by: BTreeMap<Mechanism, u64>,
+    device_wait_ns: u64,
+    /// Threads whose items it waited for, other than those nearer the device.
+    givers: BTreeSet<ThreadKey>,
+}
+
+/// Stretches in which anybody on a chain waited for a disk, or for a lock.
+#[derive(Default)]
+struct Shared {
+    storage: BTreeMap<Mechanism, Vec<Span>>,
+    locks: BTreeMap<Mechanism, Vec<Span>>,
+}
+
+/// All terms of `window`, the device's own first.
+pub(crate) fn terms(walker: &Walker<'_>, idle: &DeviceIdle, feeder: ThreadKey) -> Vec<Term> {
+    let window = idle.window;
+    let mut shared = Shared::default();
+    let mut loads = Loads::new();
+    let mut seen = BTreeSet::from([feeder]);
+    let mut queue = VecDeque::from([(feeder, Vec::new())]);
+    let mut path = Term::new("feeder", 0);
+    while let Some((key, nearer)) = queue.pop_front() {
+        let Some(thread) = walker.context.recorded(key) else { continue };
+        let load = load(walker, thread, window, &nearer, &mut shared);
+        let mut beyond = nearer.clone();
+        beyond.push(key);
+        for &giver in load.givers.iter().filter(|&&g| seen.insert(g)) {
+            queue.push_back((giver, beyond.clone()));
+        }
+        if nearer.is_empty() {
+            path.ns = load.ns;
+            path.removable = removable(walker, idle, thread, &load);
+        }
+        let role = (nearer.len(), thread.comm.clone(), thread.ppid, thread.key.tid == thread.pid);
+        loads.entry(role).or_default().push((key, load));
+    }
+    let mut terms = vec![Term::new("device", idle.busy_ns), path];
+    terms.push(processors(walker, window, feeder, &loads));
+    terms.extend(
+        loads
+            .into_iter()
+            .filter(|(role, _)| role.0 > 0)
+            .map(|(role, members)| pool(walker, window, &role.1, &members)),
+    );
+    terms.extend(disks(walker, window, &shared.storage));
+    for (mechanism, spans) in shared.locks {
+        let mut term = Term::new(mechanism.name(), union(spans));
+        term.removable.insert(mechanism, term.ns);
+        terms.push(term);
+    }
+    terms
+}
+
+/// What of the feeder's path goes with each mechanism. A feeder that waits for the device would only wait the
+/// longer for it without the work it does beside a running kernel, so of such a one only what lies in gaps.
+fn removable(
+    walker: &Walker<'_>,
+    idle: &DeviceIdle,
+    thread: &Thread,
+    load: &Load,
+) -> BTreeMap<Mechanism, u64> {
+    let mut removable = if load.device_wait_ns.saturating_mul(100) < idle.window.len() {
+        load.by.clone()
+    } else {
+        let mut in_gaps = Load::default();
+        for placed in &idle.placed {
+            in_gaps.join(self::load(walker, thread, placed.span, &[], &mut Shared::default()));
+        }
+        in_gaps.by
+    };
+    // Were the host to run ahead, it would not stand still for the device.
+    removable.insert(Mechanism::LaunchSync, load.device_wait_ns);
+    removable
+}
+
+fn load(
+    walker: &Walker<'_>,
+    thread: &Thread,
+    window: Span,
+    nearer: &[ThreadKey],
+    shared: &mut Shared,
+) -> Load {
+    let mut load = Load::default();
+    let starting = starting(walker, thread);
+    for slice in thread.slices_in(window) {
+        let mut part = Load::default();
+        match slice.activity {
+            Activity::Unseen => {}
+            Activity::Running | Activity::Runnable(_) => {
+                for entry in walker.feeder(thread.key, slice.span, None) {
+                    if entry.key.steps.last().is_some_and(|s| s.state == "waits for the device") {
+                        part.device_wait_ns += entry.ns;
+                    }
+                    part.add(entry.mechanism(), entry.ns);
+                }
+            }
+            Activity::Blocked(i) => wait(walker, thread, i, slice, nearer, &mut part, shared),
+        }
+        if starting.is_some_and(|s| slice.span.end <= s.end && slice.span.start >= s.start) {
+            // Whatever it does until it delivers for the first time is its start.
+            part.by = BTreeMap::from([(Mechanism::ProcessSpawn, part.ns)]);
+        }
+        load.join(part);
+    }
+    load
+}
+
+impl Load {
+    fn add(&mut self, mechanism: Mechanism, ns: u64) {
+        self.ns += ns;
+        *self.by.entry(mechanism).or_default() += ns;
+    }
+
+    fn join(&mut self, part: Self) {
+        self.device_wait_ns += part.device_wait_ns;
+        self.givers.extend(part.givers);
+        for (mechanism, ns) in part.by {
+            self.add(mechanism, ns);
+        }
+    }
+}
+
+fn wait(
+    walker: &Walker<'_>,
+    thread: &Thread,
+    index: usize,
+    slice: Slice,
+    nearer: &[ThreadKey],
+    load: &mut Load,
+    shared: &mut Shared,
+) {
+    let context = &walker.context;
+    let last = waits::last_piece(thread, index);
+    let (Some(off), Some(end)) = (thread.off_cpu.get(index), thread.off_cpu.get(last)) else { return };
+    let ns = slice.span.len();
+    let part = calls::cut(thread, slice.span);
+    if part.iter().any(|(_, call)| call.is_some_and(calls::synchronises)) {
+        load.device_wait_ns += ns;
+        load.add(Mechanism::Unexplained, ns);
+        return;
+    }
+    let class = super::classify::classify(context, off);
+    let call = part.first().and_then(|p| p.1);
+    let claim = claims::of_wait(context, thread, off, end, class, call).map(|c| c.mechanism);
+    if let Some(lock) = claim.filter(|m| m.stage() == Stage::Lock) {
+        shared.locks.entry(lock).or_default().push(slice.span);
+        load.add(lock, ns);
+        return;
+    }
+    match waits::next(context, off, end, class) {
+        Next::Follow(giver) if nearer.contains(&giver) => {}
+        Next::Follow(giver) => {
+            let Some(by) = context.recorded(giver) else { return };
+            let mut chain = nearer.to_vec();
+            chain.push(thread.key);
+            let item = item(context, by, thread, last, slice.span.start, &chain);
+            if item.span.start >= off.left || claim.is_some() {
+                // Asked for and answered inside one wait: a call, on this thread's own path. What a link
+                // claims is its own as well.
+                for entry in walker.feeder(thread.key, slice.span, None) {
+                    load.add(entry.mechanism(), entry.ns);
+                }
+            } else {
+                load.givers.insert(giver);
+            }
+        }
+        Next::Leaf(leaf, _) => {
+            let mechanism = claim.unwrap_or(leaf);
+            if leaf.stage() == Stage::Storage {
+                shared.storage.entry(mechanism).or_default().push(slice.span);
+            }
+            load.add(mechanism, ns);
+        }
+        Next::Unexplained(_) => load.add(claim.unwrap_or(Mechanism::Unexplained), ns),
+    }
+}
+
+/// From a process's last exec to its first delivery to another process.
+fn starting(walker: &Walker<'_>, thread: &Thread) -> Option<Span> {
+    let context = &walker.context;
+    let threads = || context.process(thread.pid).iter().filter_map(|&k| context.thread(k));
+    let exec = threads().flat_map(|t| &t.execs).copied().max()?;
+    let first: Option<Ns> = threads()
+        .filter_map(|t| {
+            let begin = t.given.partition_point(|g| g.at <= exec);
+            let mut outward = t.given[begin..].iter().filter(|g| matches!(g.wait, GivenWait::OffCpu(_)));
+            outward.find(|g| context.thread(g.wakee).is_some_and(|w| w.pid != thread.pid)).map(|g| g.at)
+        })
+        .min();
+    Some(Span::new(exec, first.unwrap_or(Ns::MAX)))
+}
+
+/// A pool needs the mean of what its members did while they were there.
+fn pool(walker: &Walker<'_>, window: Span, name: &str, members: &[(ThreadKey, Load)]) -> Term {
+    let life: u64 = members
+        .iter()
+        .filter_map(|(key, _)| walker.context.recorded(*key))
+        .map(|t| t.slices_in(window).map(|s| s.span.len()).sum::<u64>())
+        .sum();
+    let mean = |ns: u64| per(ns, life, window.len());
+    let mut term = Term::new(format!("pool {name}"), mean(members.iter().map(|(_, l)| l.ns).sum()));
+    for (mechanism, ns) in members.iter().flat_map(|(_, l)| &l.by) {
+        *term.removable.entry(*mechanism).or_default() += ns;
+    }
+    term.removable.values_mut().for_each(|ns| *ns = mean(*ns));
+    term
+}
+
+/// `ns / (life / window)`.
+fn per(ns: u64, life: u64, window: u64) -> u64 {
+    if life == 0 {
+        return 0;
+    }
+    u64::try_from(u128::from(ns) * u128::from(window) / u128::from(life)).unwrap_or(u64::MAX)
+}
+
+type Loads = BTreeMap<(usize, String, u32, bool), Vec<(ThreadKey, Load)>>;
+
+/// The job's running time over the processors it may use.
+fn processors(walker: &Walker<'_>, window: Span, feeder: ThreadKey, loads: &Loads) -> Term {
+    let context = &walker.context;
+    let timeline = context.timeline;
+    let chains: BTreeSet<u32> =
+        loads.values().flatten().filter_map(|(key, _)| context.thread(*key)).map(|t| t.pid).collect();
+    let pid = context.thread(feeder).map_or(0, |t| t.pid);
+    let job = || {
+        let own = |t: &&Thread| is_own(t) && (chains.contains(&t.pid) || context.jobs.together(pid, t.pid));
+        timeline.threads.values().filter(own)
+    };
+    let running: u64 = job().map(|t| t.running_before(window.end) - t.running_before(window.start)).sum();
+    let online = u64::try_from(timeline.host.online_cpus.len()).unwrap_or(0).max(1);
+    let allowed =
+        job().filter_map(|t| t.off_cpu.last()).map(|o| u64::from(o.cpus_allowed)).filter(|&n| n > 0);
+    let mask = allowed.max().unwrap_or(online).min(online);
+    // Thousandths of a processor.
+    let quota = quota(walker, job()).unwrap_or(u64::MAX).min(mask * 1000).max(1);
+    let over = |ns: u64, thousandths: u64| {
+        u64::try_from(u128::from(ns) * 1000 / u128::from(thousandths)).unwrap_or(u64::MAX)
+    };
+    let mut term = Term::new("processors", over(running, quota).min(window.len()));
+    let freed = |thousandths: u64| term.ns.saturating_sub(over(running, thousandths));
+    let (throttled, affinity) = (freed(mask * 1000), freed(online * 1000));
+    let whole = term.ns;
+    term.removable.insert(Mechanism::ScheduleThrottled, throttled);
+    term.removable.insert(Mechanism::ScheduleAffinity, affinity);
+    // Threads that only get in each other's way: how much they would run otherwise is not known.
+    term.removable.insert(Mechanism::ScheduleOversubscribed, whole);
+    for (_, load) in loads.values().flatten() {
+        for (&mechanism, &ns) in
+            load.by.iter().filter(|(m, _)| matches!(m.stage(), Stage::Prepare | Stage::Memory))
+        {
+            let slot = term.removable.entry(mechanism).or_default();
+            *slot = slot.saturating_add(over(ns, quota)).min(whole);
+        }
+    }
+    term
+}
+
+/// The tightest quota of the job's groups, in thousandths of a processor.
+fn quota<'t>(walker: &Walker<'_>, job: impl Iterator<Item = &'t Thread>) -> Option<u64> {
+    let paths: BTreeSet<&str> = job.flat_map(|t| &t.cgroups).map(|(_, path)| path.as_str()).collect();
+    walker
+        .context
+        .timeline
+        .cgroup_ticks
+        .iter()
+        .filter(|t| paths.contains(t.path.as_str()))
+        .filter_map(|t| t.quota_us?.checked_mul(1000)?.checked_div(t.period_us.filter(|&p| p > 0)?))
+        .filter(|&q| q > 0)
+        .min()
+}
+
+/// Each disk's time with a request in flight, and the time in which anybody on a chain waited for one.
+fn disks(walker: &Walker<'_>, window: Span, waits: &BTreeMap<Mechanism, Vec<Span>>) -> Vec<Term> {
+    let by: BTreeMap<Mechanism, u64> = waits.iter().map(|(&m, spans)| (m, union(spans.clone()))).collect();
+    let waited: u64 = by.values().sum();
+    let mut busy: BTreeMap<u32, u64> = BTreeMap::new();
+    for block in &walker.context.timeline.blocks {
+        if let Some(inside) = block.span.intersect(window) {
+            *busy.entry(block.dev).or_default() += per(block.busy_ns, block.span.len(), inside.len());
+        }
+    }
+    let mut terms: Vec<Term> = busy
+        .into_iter()
+        .map(|(dev, ns)| {
+            Term::new(walker.context.disk(dev).map_or_else(|| format!("disk {dev}"), str::to_owned), ns)
+        })
+        .collect();
+    terms.push(Term::new("waits for disks", union(waits.values().flatten().copied().collect())));
+    for term in &mut terms {
+        term.ns = term.ns.min(window.len());
+        for (&mechanism, &ns) in &by {
+            term.removable.insert(mechanism, per(term.ns, waited, ns));
+        }
+    }
+    terms
+}
+
+/// Time covered by at least one of the spans.
+fn union(mut spans: Vec<Span>) -> u64 {
+    spans.sort_unstable();
+    let mut end = 0;
+    let mut sum = 0;
+    for span in spans {
+        let start = span.start.max(end);
+        if span.end > start {
+            sum += span.end - start;
+            end = span.end;
+        }
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn union_counts_overlap_once() {
+        assert_eq!(union(vec![Span::new(5, 10), Span::new(0, 7), Span::new(20, 21)]), 11);
+        assert_eq!(union(Vec::new()), 0);
+    }
+}

@@ -1,0 +1,76 @@
+//! `whyidle doctor`: what can be attached here, and why the rest cannot.
+
+use clap::Args;
+
+use super::devices;
+use super::error::CliError;
+use super::options::Common;
+use super::output;
+use crate::capture::devices::Feed;
+use crate::capture::preflight::Facts;
+use crate::capture::tracer::{Config, Tracer};
+use crate::capture::{holders, host};
+use crate::render::escape;
+use crate::trace::ProbeStatus;
+
+#[derive(Clone, Debug, Args)]
+pub struct Doctor {}
+
+impl Doctor {
+    /// Attaches everything for a moment, without a target.
+    ///
+    /// # Errors
+    /// What would keep a recording from starting, after everything else was printed.
+    pub fn run(&self, common: &Common) -> Result<(), CliError> {
+        let facts = Facts::read();
+        let majors = host::nvidia_majors();
+        let mut lines = Lines::default();
+        lines.fact("kernel", &facts.release);
+        lines.fact("BTF", if facts.has_btf { "present" } else { "missing" });
+        lines.fact("NVIDIA majors", &majors.iter().map(u32::to_string).collect::<Vec<_>>().join(", "));
+        lines.fact("holders of /dev/nvidia*", &holders::find(&majors).len().to_string());
+        let library = devices::open(common.nvml.as_deref());
+        match &library {
+            Ok(feed) => lines.devices(feed.as_ref()),
+            Err(error) => lines.fact("NVML", &error.to_string()),
+        }
+        let probes = facts.check().and_then(|()| {
+            let config = Config { nvidia_majors: majors, ..Config::default() };
+            Ok(Tracer::attach(&config)?.probes())
+        });
+        match &probes {
+            Ok(probes) => probes.iter().for_each(|p| lines.probe(p)),
+            Err(error) => lines.fact("probes", &error.to_string()),
+        }
+        output::print(&lines.text)?;
+        library?;
+        probes?;
+        Ok(())
+    }
+}
+
+#[derive(Debug, Default)]
+struct Lines {
+    text: String,
+}
+
+impl Lines {
+    fn fact(&mut self, name: &str, value: &str) {
+        self.text.push_str(&format!("{name:<28}{}\n", escape(value)));
+    }
+
+    fn devices(&mut self, feed: &dyn Feed) {
+        if let Some(trouble) = feed.trouble() {
+            self.fact("NVML", &trouble);
+        }
+        for device in feed.devices() {
+            self.fact(&format!("GPU {}", device.index), &format!("{} {}", device.name, device.uuid));
+        }
+    }
+
+    fn probe(&mut self, probe: &ProbeStatus) {
+        let state =
+            if probe.attached { "attached".to_owned() } else { format!("not attached: {}", probe.reason) };
+        self.fact(&escape(&probe.name), &state);
+    }
+}

@@ -1,0 +1,143 @@
+//! Output files: opened before any work is done, and removed again if nothing came into them.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use super::error::CliError;
+
+/// An output file that exists and can be written to.
+#[derive(Debug)]
+pub struct Output {
+    path: PathBuf,
+    /// Made by us and still without content.
+    fresh: bool,
+}
+
+impl Output {
+    /// Claims the path: a new file, or with `force` an existing one, which is left as it is until the work
+    /// has something to put there.
+    ///
+    /// # Errors
+    /// It exists, its folder does not, or it cannot be written.
+    pub fn claim(path: &Path, force: bool) -> Result<Self, CliError> {
+        let create = |source| CliError::Create { path: path.to_owned(), source };
+        match OpenOptions::new().write(true).create_new(true).open(path) {
+            Ok(_) => Ok(Self { path: path.to_owned(), fresh: true }),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                if path.is_dir() {
+                    return Err(create(io::ErrorKind::IsADirectory.into()));
+                }
+                if !force {
+                    return Err(CliError::Exists(path.to_owned()));
+                }
+                OpenOptions::new().write(true).open(path).map_err(create)?;
+                Ok(Self { path: path.to_owned(), fresh: false })
+            }
+            Err(e) => Err(create(e)),
+        }
+    }
+
+    /// From now on the file is kept, whatever happens.
+    pub fn keep(&mut self) {
+        self.fresh = false;
+    }
+
+    /// Replaces the content in one go: a reader sees the old one or the whole new one.
+    ///
+    /// # Errors
+    /// The disk is full, for one; then the file is as it was before.
+    pub fn fill(mut self, content: &[u8]) -> Result<(), CliError> {
+        let write = |source| CliError::Write { path: self.path.clone(), source };
+        // Devices, pipes and links (`-o /dev/stdout` is one) must be written through, not replaced.
+        if !self.path.symlink_metadata().is_ok_and(|m| m.is_file()) {
+            return File::create(&self.path).and_then(|mut f| f.write_all(content)).map_err(write);
+        }
+        let beside = beside(&self.path);
+        let written = File::create(&beside).and_then(|mut f| {
+            f.write_all(content)?;
+            f.sync_data()
+        });
+        if let Err(source) = written.and_then(|()| std::fs::rename(&beside, &self.path)) {
+            drop(std::fs::remove_file(&beside));
+            return Err(write(source));
+        }
+        self.keep();
+        Ok(())
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if self.fresh && self.path.metadata().is_ok_and(|m| m.is_file()) {
+            drop(std::fs::remove_file(&self.path));
+        }
+    }
+}
+
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.part", std::process::id()));
+    path.with_file_name(name)
+}
+
+/// Name of a trace when none was given: in the current folder, by time (UTC).
+#[must_use]
+pub fn default_trace() -> PathBuf {
+    let stamp: String = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let stamp: String = stamp.chars().filter(|c| !matches!(c, '-' | ':')).collect();
+    PathBuf::from(format!("whyidle-{stamp}.trace"))
+}
+
+/// Writes to standard output. A reader that went away (`| head`) is no failure.
+///
+/// # Errors
+/// Standard output cannot be written to for another reason, such as a full disk.
+pub fn print(text: &str) -> Result<(), CliError> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+            Err(CliError::Write { path: PathBuf::from("standard output"), source: e })
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn an_unused_new_file_is_removed_and_a_filled_one_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        drop(Output::claim(&path, false).unwrap());
+        assert!(!path.exists());
+        Output::claim(&path, false).unwrap().fill(b"x").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"x");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn an_existing_file_needs_force_and_is_kept_until_there_is_something_new() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        fs::write(&path, "old").unwrap();
+        assert!(matches!(Output::claim(&path, false), Err(CliError::Exists(_))));
+        drop(Output::claim(&path, true).unwrap());
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        Output::claim(&path, true).unwrap().fill(b"new").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+    }
+
+    #[test]
+    fn a_missing_folder_and_a_folder_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = Output::claim(&folder.path().join("no/a"), false).unwrap_err();
+        assert!(missing.to_string().contains("there is no folder"), "{missing}");
+        let is_folder = Output::claim(folder.path(), true).unwrap_err();
+        assert!(is_folder.to_string().contains("is a folder"), "{is_folder}");
+    }
+}

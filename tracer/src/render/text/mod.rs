@@ -1,0 +1,29 @@
+//! The report a person reads: headline, ledger, the five questions, what to change, the largest chains, and
+//! what could not be seen.
+
+mod chains;
+mod findings;
+mod headline;
+mod ledger;
+mod questions;
+mod sight;
+pub(super) mod tally;
+
+use super::page::{Page, Style};
+use crate::finding::Report;
+
+/// The report as text, never wider than [`super::WIDTH`] columns. Every name from outside is escaped; the
+/// same report and style always give the same bytes.
+#[must_use]
+pub fn text(report: &Report, style: Style) -> String {
+    let mut page = Page::new(style);
+    headline::write(&mut page, report);
+    for gpu in &report.gpus {
+        ledger::write(&mut page, gpu);
+    }
+    questions::write(&mut page, report);
+    findings::write(&mut page, report);
+    chains::write(&mut page, report);
+    sight::write(&mut page, report);
+    page.finish()
+}

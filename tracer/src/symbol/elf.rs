@@ -1,0 +1,219 @@
+//! What is asked of an ELF file directly: build id, exported functions, how much debug information it claims.
+//!
+//! Files belong to the watched processes, so nothing in them is believed: no read goes past a budget, whatever
+//! lengths a header claims. Read, not mapped: a file that shrinks meanwhile then is an error, not a SIGBUS.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::ops::Range;
+
+use object::elf::{
+    FileHeader32, FileHeader64, PF_X, PT_LOAD, SHF_COMPRESSED, SHN_UNDEF, SHT_DYNSYM, STT_FUNC,
+};
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, SectionTable, Sym};
+use object::read::{FileKind, ReadCache, ReadRef, StringTable};
+use object::{Endianness, SectionIndex};
+
+/// Bytes that may be read of one file. The dynamic symbols of the largest libraries take a few MiB.
+const BUDGET: u64 = 64 << 20;
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ElfError {
+    #[error("not an ELF file")]
+    NotElf,
+    #[error("damaged ELF file: {0}")]
+    Damaged(#[from] object::read::Error),
+    #[error("no dynamic symbols")]
+    NoDynamicSymbols,
+}
+
+/// An exported function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Export<'a> {
+    pub(crate) name: &'a [u8],
+    /// Where its first byte lies in the file.
+    pub(crate) file_offset: u64,
+}
+
+/// The GNU build id, empty where the file has none.
+pub(crate) fn build_id(file: File) -> Result<Vec<u8>, ElfError> {
+    open(file, &mut BuildId)
+}
+
+/// Bytes of debug information the file claims to hold, unpacked.
+pub(crate) fn debug_bytes(file: File) -> Result<u64, ElfError> {
+    open(file, &mut DebugBytes)
+}
+
+/// Calls `each` with every function the file exports.
+pub(crate) fn exports(file: File, each: &mut dyn FnMut(Export)) -> Result<(), ElfError> {
+    open(file, &mut Exports(each))
+}
+
+/// Something to do with an ELF file of either class.
+trait Question {
+    type Answer;
+    fn ask<'a, E: FileHeader<Endian = Endianness>>(
+        &mut self,
+        file: &Parsed<'a, E>,
+    ) -> Result<Self::Answer, ElfError>;
+}
+
+struct Parsed<'a, E: FileHeader> {
+    header: &'a E,
+    endian: Endianness,
+    data: Bounded<'a>,
+}
+
+impl<'a, E: FileHeader<Endian = Endianness>> Parsed<'a, E> {
+    fn sections(&self) -> Result<SectionTable<'a, E, Bounded<'a>>, ElfError> {
+        Ok(self.header.sections(self.endian, self.data)?)
+    }
+}
+
+fn open<Q: Question>(file: File, question: &mut Q) -> Result<Q::Answer, ElfError> {
+    let cache = ReadCache::new(file);
+    let budget = Cell::new(BUDGET);
+    let data = Bounded { cache: &cache, budget: &budget };
+    match FileKind::parse(data) {
+        Ok(FileKind::Elf64) => ask::<FileHeader64<Endianness>, Q>(data, question),
+        Ok(FileKind::Elf32) => ask::<FileHeader32<Endianness>, Q>(data, question),
+        _ => Err(ElfError::NotElf),
+    }
+}
+
+fn ask<'a, E: FileHeader<Endian = Endianness>, Q: Question>(
+    data: Bounded<'a>,
+    question: &mut Q,
+) -> Result<Q::Answer, ElfError> {
+    let header = E::parse(data)?;
+    let endian = header.endian()?;
+    question.ask(&Parsed { header, endian, data })
+}
+
+struct BuildId;
+
+impl Question for BuildId {
+    type Answer = Vec<u8>;
+
+    fn ask<'a, E: FileHeader<Endian = Endianness>>(
+        &mut self,
+        file: &Parsed<'a, E>,
+    ) -> Result<Vec<u8>, ElfError> {
+        for segment in file.header.program_headers(file.endian, file.data)? {
+            let Some(mut notes) = segment.notes(file.endian, file.data)? else { continue };
+            while let Some(note) = notes.next()? {
+                if note.name() == object::elf::ELF_NOTE_GNU
+                    && note.n_type(file.endian) == object::elf::NT_GNU_BUILD_ID
+                {
+                    return Ok(note.desc().to_vec());
+                }
+            }
+        }
+        Ok(Vec::new())
+    }
+}
+
+struct DebugBytes;
+
+impl Question for DebugBytes {
+    type Answer = u64;
+
+    fn ask<'a, E: FileHeader<Endian = Endianness>>(&mut self, file: &Parsed<'a, E>) -> Result<u64, ElfError> {
+        let sections = file.sections()?;
+        let mut total = 0u64;
+        for section in sections.iter() {
+            let name = sections.section_name(file.endian, section)?;
+            if !name.starts_with(b".debug") && !name.starts_with(b".zdebug") {
+                continue;
+            }
+            let flags: u64 = section.sh_flags(file.endian).into();
+            let size = if flags & u64::from(SHF_COMPRESSED) == 0 {
+                section.sh_size(file.endian).into()
+            } else {
+                match section.compression(file.endian, file.data)? {
+                    Some((header, _, _)) => {
+                        object::read::elf::CompressionHeader::ch_size(header, file.endian).into()
+                    }
+                    None => 0,
+                }
+            };
+            total = total.saturating_add(size);
+        }
+        Ok(total)
+    }
+}
+
+struct Exports<'f>(&'f mut dyn FnMut(Export));
+
+impl Question for Exports<'_> {
+    type Answer = ();
+
+    fn ask<'a, E: FileHeader<Endian = Endianness>>(&mut self, file: &Parsed<'a, E>) -> Result<(), ElfError> {
+        let endian = file.endian;
+        let segments = file.header.program_headers(endian, file.data)?;
+        let sections = file.sections()?;
+        let table =
+            sections.iter().find(|s| s.sh_type(endian) == SHT_DYNSYM).ok_or(ElfError::NoDynamicSymbols)?;
+        // Both tables at once: a read for each of some thousand names would cost more than all of it.
+        let symbols: &[E::Sym] = table.data_as_array(endian, file.data)?;
+        let names =
+            sections.section(SectionIndex(table.sh_link(endian) as usize))?.data(endian, file.data)?;
+        let names = StringTable::new(names, 0, names.len() as u64);
+        for symbol in symbols {
+            if symbol.st_type() != STT_FUNC || symbol.st_shndx(endian) == SHN_UNDEF {
+                continue;
+            }
+            let Ok(name) = symbol.name(endian, names) else { continue };
+            let value: u64 = symbol.st_value(endian).into();
+            let Some(file_offset) = segments.iter().find_map(|s| executable_offset(s, endian, value)) else {
+                continue;
+            };
+            (self.0)(Export { name, file_offset });
+        }
+        Ok(())
+    }
+}
+
+fn executable_offset<P: ProgramHeader<Endian = Endianness>>(
+    segment: &P,
+    endian: Endianness,
+    address: u64,
+) -> Option<u64> {
+    let (start, size): (u64, u64) = (segment.p_vaddr(endian).into(), segment.p_filesz(endian).into());
+    let within = address.checked_sub(start).filter(|within| *within < size)?;
+    let loaded = segment.p_type(endian) == PT_LOAD && segment.p_flags(endian) & PF_X != 0;
+    let offset: u64 = segment.p_offset(endian).into();
+    loaded.then(|| offset.checked_add(within)).flatten()
+}
+
+/// A file of which only so much can be read.
+#[derive(Clone, Copy, Debug)]
+struct Bounded<'a> {
+    cache: &'a ReadCache<File>,
+    budget: &'a Cell<u64>,
+}
+
+impl Bounded<'_> {
+    fn spend(self, bytes: u64) -> Result<(), ()> {
+        self.budget.set(self.budget.get().checked_sub(bytes).ok_or(())?);
+        Ok(())
+    }
+}
+
+impl<'a> ReadRef<'a> for Bounded<'a> {
+    fn len(self) -> Result<u64, ()> {
+        self.cache.len()
+    }
+
+    fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'a [u8], ()> {
+        self.spend(size)?;
+        self.cache.read_bytes_at(offset, size)
+    }
+
+    fn read_bytes_at_until(self, range: Range<u64>, delimiter: u8) -> Result<&'a [u8], ()> {
+        // What the cache reads at most.
+        self.spend(4096)?;
+        self.cache.read_bytes_at_until(range, delimiter)
+    }
+}
