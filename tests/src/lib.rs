@@ -1,3 +1,4 @@
 //! Harness shared by the tests that need real processes, probes or the simulated device.
 
 pub mod binary;
+pub mod privileged;

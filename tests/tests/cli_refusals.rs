@@ -5,6 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
+use serial_test::file_serial;
 use whyidle::cli::exit::Status;
 use whyidle_tests::binary;
 
@@ -39,9 +40,7 @@ fn without_privileges() {
 fn a_process_that_is_none() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("t");
-    let record = |pid: u32| {
-        binary::run(["record", "-o", trace.to_str().unwrap(), "--pid", &pid.to_string()])
-    };
+    let record = |pid: u32| binary::run(["record", "-o", trace.to_str().unwrap(), "--pid", &pid.to_string()]);
     let mut ended = Command::new("true").spawn().unwrap();
     // A zombie, then nothing: both have ended.
     while !fs::read_to_string(format!("/proc/{}/stat", ended.id())).unwrap().contains(") Z ") {
@@ -61,7 +60,8 @@ fn a_thread_of_another_process() {
     let thread = std::thread::spawn(move || {
         rustix::thread::set_name(c"evil\x1b[31m\nx").unwrap();
         tid_sender.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
-        drop(wait.recv());
+        // Ends with an error: that the other side is gone is the signal.
+        wait.recv().unwrap_err();
     });
     let tid = tid.recv().unwrap();
     let ran = binary::run(["record", "--pid", &tid.to_string()]);
@@ -88,9 +88,8 @@ fn no_process_on_a_gpu() {
 #[test]
 fn an_output_that_cannot_be() {
     let folder = tempfile::tempdir().unwrap();
-    let record = |path: &Path| {
-        binary::run(["record", "--all", "--duration", "1s", "-o", path.to_str().unwrap()])
-    };
+    let record =
+        |path: &Path| binary::run(["record", "--all", "--duration", "1s", "-o", path.to_str().unwrap()]);
     record(&folder.path().join("no/t")).refused(Status::CannotCreate, "there is no folder");
     record(folder.path()).refused(Status::CannotCreate, "is a folder");
     record(Path::new("/sys/kernel/t")).refused(Status::CannotCreate, "cannot be written to");
@@ -120,12 +119,11 @@ fn a_library_that_is_none() {
 }
 
 #[test]
+#[file_serial(probes)]
 fn a_command_that_cannot_be_started() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("t");
-    let run = |words: &[&str]| {
-        binary::run(["run", "-o", trace.to_str().unwrap()].iter().chain(words))
-    };
+    let run = |words: &[&str]| binary::run(["run", "-o", trace.to_str().unwrap()].iter().chain(words));
     run(&["--user", "nobody-of-this-name", "--", "true"]).refused(Status::Usage, "/etc/passwd");
     run(&["--", "/no/such/program"]).refused(Status::CannotStart, "/no/such/program");
     run(&["--", "/etc/passwd"]).refused(Status::CannotStart, "/etc/passwd");
@@ -159,9 +157,7 @@ fn a_part_that_is_none() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("t");
     small_trace(&trace);
-    let report = |options: &[&str]| {
-        binary::run(["report", trace.to_str().unwrap()].iter().chain(options))
-    };
+    let report = |options: &[&str]| binary::run(["report", trace.to_str().unwrap()].iter().chain(options));
     report(&["--from", "soon"]).refused(Status::BadRange, "--from soon");
     report(&["--to", "-1s"]).refused(Status::BadRange, "--to -1s");
     report(&["--from", "9s", "--to", "3s"]).refused(Status::BadRange, "does not come after");

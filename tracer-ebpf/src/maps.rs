@@ -3,8 +3,7 @@
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf};
 use tracer_ebpf::wire::{
-    BlockStats, CpuWait, CudaState, MAX_FRAMES, RanKey, RanValue, ThreadState, TotalKey, TotalValue, call,
-    loss,
+    BlockStats, CpuWait, CudaState, RanKey, RanValue, ThreadState, TotalKey, TotalValue, call, loss,
 };
 
 /// `BPF_F_MMAPABLE`: userspace sets single bytes, which an element-wise update could not do without a race.
@@ -56,11 +55,6 @@ pub static STACKS_SENT: LruHashMap<u64, u8> = LruHashMap::with_max_entries(65_53
 
 #[map]
 pub static FILES_SENT: LruHashMap<u64, u8> = LruHashMap::with_max_entries(65_536, 0);
-
-/// Room to walk a stack or hash one. Row 0 for programs under the run-queue locks (interrupts off), row 1
-/// for the perf events, which may come on top of the others but not of one another.
-#[map]
-pub static WALK: PerCpuArray<[u64; MAX_FRAMES]> = PerCpuArray::with_max_entries(2, 0);
 
 /// `wire::call`, by system-call number.
 #[map]

@@ -35,6 +35,9 @@ fn main() -> anyhow::Result<()> {
         tracer.drain(&mut print)?;
         tracer.tick(&mut print)?;
     }
+    for (name, insns) in tracer.verified() {
+        eprintln!("{name:16} {insns:9} instructions verified");
+    }
     for (name, ns, runs) in tracer.run_times().into_iter().filter(|(_, _, runs)| *runs > 0) {
         eprintln!("{name:16} {runs:9} runs {:7} ns each", ns / runs);
     }

@@ -151,8 +151,8 @@ unsafe fn count(ctx: &ProbeContext, s: *mut CudaState, family: u32, now: u64) {
 unsafe fn kept_stack(ctx: &ProbeContext, s: *mut CudaState) -> u64 {
     // SAFETY: by contract of the callers; the slot has `MAX_FRAMES` words.
     unsafe {
-        let frames = stack::walk_user(ctx, (&raw mut (*s).stack).cast());
-        stack::send_direct((&raw const (*s).stack).cast(), frames, (*s).pid)
+        (*s).frames = stack::walk_user(ctx, (&raw mut (*s).stack).cast());
+        stack::send_direct((&raw const (*s).stack).cast(), &raw const (*s).frames, (*s).pid)
     }
 }
 

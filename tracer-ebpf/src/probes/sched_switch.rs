@@ -6,12 +6,10 @@ use aya_ebpf::helpers::generated::{
 };
 use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
-use tracer_ebpf::wire::{
-    MAX_FRAMES, MISSING, OffCpu, OffCpuPath, PATH_BYTES, ThreadState, call, flags, kind, loss,
-};
+use tracer_ebpf::wire::{MISSING, OffCpu, OffCpuPath, PATH_BYTES, ThreadState, call, flags, kind, loss};
 
 use crate::globals::{offset, setting};
-use crate::maps::{WALK, call_row};
+use crate::maps::call_row;
 use crate::task::{Regs, Task};
 use crate::{emit, file, stack, threads, totals};
 
@@ -96,17 +94,19 @@ fn leave(ctx: &BtfTracePointContext, prev: Task, tid: u32, state: u32, preempt: 
 #[inline(always)]
 unsafe fn keep_user_stack(ctx: &BtfTracePointContext, s: *mut ThreadState, regs: Regs) {
     let (sp, ip) = (regs.sp(), regs.ip());
-    let Some(words) = WALK.get_ptr_mut(stack::LOCKED) else { return };
-    // SAFETY: the row has `MAX_FRAMES` words, 512 bytes; `s` by contract.
+    let hash = stack::above(sp);
+    // SAFETY: `s` by contract; the slot has `MAX_FRAMES` words.
     unsafe {
-        let read = bpf_probe_read_user(words.cast(), (MAX_FRAMES * 8) as u32, sp as *const _) == 0;
-        let hash = if read { stack::hash(words.cast(), MAX_FRAMES as u32, 0) } else { 0 };
-        if read && (*s).key_sp == sp && (*s).key_ip == ip && (*s).key_hash == hash {
+        if let Some(hash) = hash
+            && (*s).key_sp == sp
+            && (*s).key_ip == ip
+            && (*s).key_hash == hash
+        {
             return;
         }
         (*s).key_sp = sp;
         (*s).key_ip = ip;
-        (*s).key_hash = hash;
+        (*s).key_hash = hash.unwrap_or(0);
         (*s).user_id = 0;
         (*s).user_frames = stack::walk_user(ctx, (&raw mut (*s).user).cast());
     }

@@ -66,5 +66,7 @@ pub struct CudaState {
     pub id: u32,
     pub run: Run,
     pub call_stack: u64,
+    pub frames: u32,
+    pub pad: u32,
     pub stack: [u64; MAX_FRAMES],
 }

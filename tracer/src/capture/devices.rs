@@ -1,25 +1,33 @@
 //! The device signal as the recorder sees it: readings come by themselves, and never keep it waiting.
 
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
-use crate::gpu::Polled;
-use crate::trace::Device;
+use super::host::{self, TICK};
+use crate::gpu::{GpuError, GpuThread, NvmlSignal, Polled};
+use crate::trace::{Device, Ns};
 
-/// Readings from a thread of their own.
+/// A driver that has to wake its devices first takes seconds to initialise.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// How long the first list of processes is waited for.
+const FIRST: Duration = Duration::from_secs(2);
+
+/// Readings from a thread of their own, or the reason why there are none.
 pub trait Feed {
     /// In NVML index order; empty where no device answers.
-    fn devices(&self) -> Vec<Device>;
+    fn devices(&self) -> &[Device];
 
-    /// Processes that any device lists now, in the host's pid namespace.
+    /// Processes that any device lists, as last heard, in the host's pid namespace.
     fn processes(&self) -> Vec<u32>;
 
     /// Everything that came since the last call, without waiting.
     fn take(&mut self) -> Vec<Polled>;
 
-    /// The last readings: waits for the windows now open, at most `deadline`.
+    /// The last readings: waits until every device's windows reach the present, at most `deadline`.
     fn last(&mut self, deadline: Duration) -> Vec<Polled>;
 
-    /// Why there are no readings, or for some time were none; `None` while all is well.
+    /// Why there are no readings now; `None` while all is well.
     fn trouble(&self) -> Option<String>;
 }
 
@@ -30,8 +38,8 @@ pub struct NoDevices {
 }
 
 impl Feed for NoDevices {
-    fn devices(&self) -> Vec<Device> {
-        Vec::new()
+    fn devices(&self) -> &[Device] {
+        &[]
     }
 
     fn processes(&self) -> Vec<u32> {
@@ -48,5 +56,95 @@ impl Feed for NoDevices {
 
     fn trouble(&self) -> Option<String> {
         Some(self.reason.clone())
+    }
+}
+
+/// Readings of an NVML library.
+#[derive(Debug)]
+pub struct Nvml {
+    thread: GpuThread,
+    /// Answers taken before anybody asked for them.
+    early: Vec<Polled>,
+    listed: Vec<u32>,
+    /// End of each device's latest window.
+    reached: BTreeMap<u32, Ns>,
+    failed: Option<String>,
+}
+
+impl Nvml {
+    /// Opens the library at `path`, or the system's, and waits for its first answer.
+    ///
+    /// # Errors
+    /// There is none, it is none, or it does not answer.
+    pub fn open(path: Option<&Path>) -> Result<Self, GpuError> {
+        let path = path.map(Path::to_owned);
+        let thread = GpuThread::start(move || NvmlSignal::open(path.as_deref()), TICK, DEADLINE)?;
+        let (early, listed, reached) = (Vec::new(), Vec::new(), BTreeMap::new());
+        let mut nvml = Self { thread, early, listed, reached, failed: None };
+        if let Some(answer) = nvml.thread.recv_timeout(FIRST) {
+            let first = nvml.hear(answer);
+            nvml.early.extend(first);
+        }
+        Ok(nvml)
+    }
+
+    fn hear(&mut self, answer: Result<Polled, GpuError>) -> Option<Polled> {
+        match answer {
+            Ok(polled) => {
+                self.failed = None;
+                self.listed = polled.processes.iter().map(|p| p.pid).collect();
+                for reading in &polled.readings {
+                    self.reached.insert(reading.device, reading.span.end);
+                }
+                Some(polled)
+            }
+            Err(error) => {
+                self.failed = Some(error.to_string());
+                None
+            }
+        }
+    }
+}
+
+impl Feed for Nvml {
+    fn devices(&self) -> &[Device] {
+        self.thread.devices()
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        self.listed.clone()
+    }
+
+    fn take(&mut self) -> Vec<Polled> {
+        let mut taken = std::mem::take(&mut self.early);
+        while let Some(answer) = self.thread.try_recv() {
+            taken.extend(self.hear(answer));
+        }
+        taken
+    }
+
+    fn last(&mut self, deadline: Duration) -> Vec<Polled> {
+        let (present, until) = (host::now(), Instant::now() + deadline);
+        let mut taken = self.take();
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let devices = self.thread.devices();
+            let all = devices.iter().all(|d| self.reached.get(&d.index).is_some_and(|end| *end >= present));
+            if all || left.is_zero() {
+                return taken;
+            }
+            // An answer, or the end of the time there is.
+            if let Some(answer) = self.thread.recv_timeout(left) {
+                taken.extend(self.hear(answer));
+            } else if self.thread.stalled_for().is_some() {
+                return taken;
+            }
+        }
+    }
+
+    fn trouble(&self) -> Option<String> {
+        // Without the time it has been: each change of this text is written into the trace.
+        let stalled = self.thread.stalled_for().map(|_| "the NVML library does not answer".to_owned());
+        stalled.or_else(|| self.failed.clone())
     }
 }

@@ -51,12 +51,6 @@ impl Enricher {
         (record, more)
     }
 
-    /// Groups of a process, as last read.
-    #[must_use]
-    pub fn cgroups(&self, pid: u32) -> &[(String, String)] {
-        self.processes.get(&pid).map_or(&[], |p| &p.cgroups)
-    }
-
     /// Once a tick: mounts may be read again, processes that ended are forgotten.
     pub fn tick(&mut self) {
         self.reread = true;

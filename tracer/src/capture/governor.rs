@@ -30,15 +30,17 @@ impl Step {
     }
 }
 
-/// Own processor time against the budget. Programs run inside the kernel are charged to whoever was
-/// running and are not measured here.
+/// Own processor time, that of the kernel side's programs included, against the budget. Those are charged
+/// to whoever was running when they ran, and are measured now and then (`kernel_cost`).
 #[derive(Debug)]
 pub struct Governor {
     /// Share of the machine's processor time, 0.01 for 1 %.
     budget: f64,
     cpus: f64,
     since: (Ns, u64),
-    /// Time spent before the recording began and on things asked for beside it.
+    /// Share of the kernel side's programs as last measured; they cannot be made cheaper while attached.
+    kernel: f64,
+    /// Steps taken.
     taken: usize,
     /// Largest share seen over one span.
     worst: f64,
@@ -52,6 +54,7 @@ impl Governor {
             budget,
             cpus: cpus.max(1) as f64,
             since: (host::now(), own_cpu()),
+            kernel: 0.0,
             taken: 0,
             worst: 0.0,
             exhausted: false,
@@ -68,15 +71,18 @@ impl Governor {
         if u128::from(wall) < SPAN.as_nanos() {
             return (None, None);
         }
-        let share = cpu.saturating_sub(self.since.1) as f64 / (wall as f64 * self.cpus);
+        let own = cpu.saturating_sub(self.since.1) as f64 / (wall as f64 * self.cpus);
+        let share = own + self.kernel;
         self.since = (now, cpu);
         self.worst = self.worst.max(share);
         if share <= self.budget {
             return (None, None);
         }
         let over = format!(
-            "whyidle's own process took {:.2} % of the machine's processor time, over its budget of {:.2} %",
+            "whyidle took {:.2} % of the machine's processor time ({:.2} % of it inside the kernel), over its \
+             budget of {:.2} %",
             share * 100.0,
+            self.kernel * 100.0,
             self.budget * 100.0
         );
         if let Some(step) = Step::ORDER.get(self.taken) {
@@ -85,6 +91,16 @@ impl Governor {
         }
         let first = !std::mem::replace(&mut self.exhausted, true);
         (None, first.then(|| format!("{over}, and no step is left to take")))
+    }
+
+    /// Takes note of what the kernel side's programs take: processor time per time passed.
+    pub fn kernel(&mut self, per_time: f64) {
+        self.kernel = per_time / self.cpus;
+    }
+
+    #[must_use]
+    pub fn kernel_share(&self) -> f64 {
+        self.kernel
     }
 
     /// Largest share of the machine's processor time over one span of measurement.
@@ -132,6 +148,15 @@ mod tests {
         }
         assert_eq!(steps, Step::ORDER);
         assert_eq!(said, Step::ORDER.len() + 1);
+    }
+
+    #[test]
+    fn the_kernel_side_counts_too() {
+        let mut g = governor();
+        g.kernel(0.04);
+        let (step, what) = g.judge(2 * SECOND, 0);
+        assert_eq!(step, Some(Step::FewerRescans));
+        assert!(what.unwrap().contains("2.00 % of it inside the kernel"));
     }
 
     #[test]

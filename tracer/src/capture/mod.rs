@@ -11,14 +11,15 @@ pub mod governor;
 pub mod holders;
 pub mod host;
 pub mod kernel;
+mod kernel_cost;
 mod mounts;
 mod names;
 pub mod preflight;
 pub mod process;
 pub mod recorder;
+pub mod selection;
 mod sink;
 pub mod stop;
-pub mod targets;
 mod utilisation;
 
 pub use kernel::tracer;

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 
 use procfs::process::Process;
 
-use super::host;
-use crate::trace::{TargetKind, ThreadKey, ThreadSeen};
+use crate::trace::ThreadKey;
 
 /// The kernel's flag for its own threads (`PF_KTHREAD`).
 const PF_KTHREAD: u32 = 0x0020_0000;
@@ -77,31 +76,6 @@ pub fn identify(id: u32) -> Id {
         return Id::ThreadOf { pid, comm };
     }
     if field("State:").is_some_and(|s| s.starts_with(['Z', 'X', 'x'])) { Id::Zombie } else { Id::Process }
-}
-
-/// The threads a process has now, as the trace names them; what belongs to the process is added by `enrich`.
-#[must_use]
-pub fn threads(pid: u32, kind: TargetKind) -> Vec<ThreadSeen> {
-    let Some(tasks) = i32::try_from(pid).ok().and_then(|p| Process::new(p).ok()?.tasks().ok()) else {
-        return Vec::new();
-    };
-    tasks
-        .flatten()
-        .filter_map(|task| task.stat().ok())
-        .map(|stat| ThreadSeen {
-            at: host::now(),
-            key: ThreadKey { tid: u32::try_from(stat.pid).unwrap_or(0), start_ticks: stat.starttime },
-            pid,
-            ppid: u32::try_from(stat.ppid).unwrap_or(0),
-            comm: stat.comm,
-            creator: None,
-            born: None,
-            kind,
-            kernel_thread: stat.flags & PF_KTHREAD != 0,
-            cgroups: Vec::new(),
-            cmdline: Vec::new(),
-        })
-        .collect()
 }
 
 /// All process ids now in `/proc`.

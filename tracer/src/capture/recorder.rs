@@ -7,9 +7,10 @@ use super::cuda::Libraries;
 use super::devices::Feed;
 use super::governor::{Governor, Step};
 use super::host::{self, TICK};
+use super::kernel_cost::KernelCost;
+use super::selection::Targets;
 use super::sink::Sink;
 use super::stop::Stop;
-use super::targets::Targets;
 use super::tracer::{Config, Tracer};
 use super::utilisation::Utilisation;
 use crate::trace::{Counter, End, GovernorStep, Ns, ProbeStatus, Record, TargetKind, TraceError, Writer};
@@ -95,6 +96,7 @@ pub struct Recorder {
     libraries: Libraries,
     utilisation: Utilisation,
     trouble: Option<String>,
+    kernel_cost: KernelCost,
 }
 
 impl std::fmt::Debug for Recorder {
@@ -121,7 +123,7 @@ impl Recorder {
             sink.append(&Record::Probe(probe));
         }
         for device in plan.devices.devices() {
-            sink.append(&Record::Device(device));
+            sink.append(&Record::Device(device.clone()));
         }
         let mut recorder = Self {
             tracer,
@@ -137,8 +139,9 @@ impl Recorder {
             libraries: Libraries::default(),
             utilisation: Utilisation::default(),
             trouble: None,
+            kernel_cost: KernelCost::default(),
         };
-        recorder.device_trouble();
+        recorder.say_devices();
         recorder.new_targets()?;
         recorder.sink.flush(start)?;
         Ok(recorder)
@@ -197,7 +200,8 @@ impl Recorder {
         sink.name_addresses(at);
         for (name, value) in [
             ("own_cpu_ns", super::governor::own_cpu()),
-            ("own_cpu_worst_ppm", (governor.worst() * 1e6) as u64),
+            ("cost_worst_ppm", (governor.worst() * 1e6) as u64),
+            ("kernel_cost_ppm", (governor.kernel_share() * 1e6) as u64),
             ("records", sink.records),
             ("cgroups_left_out", sink.cgroups.left_out),
         ] {
@@ -227,6 +231,9 @@ impl Recorder {
             }
         }
         self.sink.enricher.tick();
+        if let Some(per_time) = self.kernel_cost.tick(self.ticks, now, &self.tracer) {
+            self.governor.kernel(per_time);
+        }
         let (step, what) = self.governor.tick();
         match step {
             Some(Step::FewerRescans) => self.rescan = RESCAN * 8,
@@ -250,38 +257,26 @@ impl Recorder {
                 self.sink.take(Record::DeviceProcess(process));
             }
         }
-        self.device_trouble();
-    }
-
-    fn device_trouble(&mut self) {
-        let trouble = self.devices.trouble();
-        if trouble != self.trouble {
-            let reason = trouble.clone().unwrap_or_default();
-            self.sink.append(&Record::Probe(ProbeStatus {
-                name: "nvml".into(),
-                attached: trouble.is_none(),
-                reason,
-            }));
-            self.trouble = trouble;
+        if self.devices.trouble() != self.trouble {
+            self.say_devices();
         }
     }
 
+    fn say_devices(&mut self) {
+        self.trouble = self.devices.trouble();
+        let (attached, reason) = (self.trouble.is_none(), self.trouble.clone().unwrap_or_default());
+        self.sink.append(&Record::Probe(ProbeStatus { name: "nvml".into(), attached, reason }));
+    }
+
     fn new_targets(&mut self) -> Result<(), RecordError> {
-        let listed = self.utilisation.listed();
-        for pid in self.sink.targets.new_processes(&listed) {
+        for pid in self.sink.targets.new_processes(&self.devices.processes()) {
             self.watch(pid)?;
         }
         Ok(())
     }
 
     fn watch(&mut self, pid: u32) -> Result<(), RecordError> {
-        self.tracer.add_process(pid, TargetKind::Named)?;
-        for thread in super::process::threads(pid, TargetKind::Named) {
-            self.sink.take(Record::Thread(thread));
-        }
-        let groups = self.sink.enricher.cgroups(pid).to_vec();
-        self.sink.cgroups.follow(&groups);
-        Ok(())
+        Ok(self.tracer.add_process(pid, TargetKind::Named)?)
     }
 
     fn new_libraries(&mut self) {

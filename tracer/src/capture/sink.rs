@@ -3,7 +3,7 @@
 use super::cgroup::Cgroups;
 use super::enrich::Enricher;
 use super::names::Names;
-use super::targets::Targets;
+use super::selection::Targets;
 use crate::trace::{Loss, LossCause, LossClass, Ns, Record, TargetKind, ThreadSeen, TraceError, Writer};
 
 /// Takes records one at a time. After an error that lasts (a full disk) it takes no more.
@@ -68,16 +68,16 @@ impl Sink {
     fn follow(&mut self, record: &Record) {
         match record {
             Record::Thread(t) if matches!(t.kind, TargetKind::Named | TargetKind::Inherited) => {
-                self.follow_process(t)
+                self.follow_process(t);
             }
             Record::Loss(loss) => self.lost = self.lost.saturating_add(loss.count),
             _ => {}
         }
     }
 
-
     fn follow_process(&mut self, thread: &ThreadSeen) {
-        if !thread.kernel_thread && self.targets.watch(thread.pid) {
+        if thread.key.tid == thread.pid && !thread.kernel_thread {
+            self.targets.watch(thread.pid);
             self.cgroups.follow(&thread.cgroups);
         }
     }
@@ -131,7 +131,7 @@ impl Sink {
 
 #[cfg(test)]
 mod tests {
-    use super::super::targets::Selection;
+    use super::super::selection::Selection;
     use super::*;
     use crate::trace::{Counter, Reader};
 

@@ -1,4 +1,4 @@
-//! The latest of what devices say, for the live line and for finding targets.
+//! The latest of what devices say, for the live line and for the trace.
 
 use std::collections::BTreeMap;
 
@@ -38,15 +38,6 @@ impl Utilisation {
             .collect()
     }
 
-    /// Processes now in any device's list.
-    #[must_use]
-    pub fn listed(&self) -> Vec<u32> {
-        let mut pids: Vec<u32> = self.processes.keys().map(|(_, pid)| *pid).collect();
-        pids.sort_unstable();
-        pids.dedup();
-        pids
-    }
-
     /// Latest reading of each device, percent.
     #[must_use]
     pub fn latest(&self) -> Vec<(u32, Option<f64>)> {
@@ -69,7 +60,6 @@ mod tests {
             (0..20).filter(|n| !u.processes(vec![process(n * 166_000_000, 0, 7)]).is_empty()).count();
         assert_eq!(written, 3);
         assert_eq!(u.processes(vec![process(3_300_000_000, 0, 7), process(3_300_000_000, 1, 7)]).len(), 1);
-        assert_eq!(u.listed(), [7]);
     }
 
     #[test]
@@ -77,6 +67,6 @@ mod tests {
         let mut u = Utilisation::default();
         u.processes(vec![process(0, 0, 7)]);
         u.processes(vec![process(GONE, 0, 8)]);
-        assert_eq!(u.listed(), [8]);
+        assert_eq!(u.processes.keys().collect::<Vec<_>>(), [&(0, 8)]);
     }
 }

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use crate::timeline::{NamedFrame, Thread, Timeline};
 use crate::trace::{File, FileId, Ns, OffCpu, StackId, ThreadKey, WakerContext};
 
+use super::jobs::Jobs;
 use super::user_stacks::{self, Work};
 use super::{files, running};
 
@@ -15,6 +16,7 @@ type FrameCache = RefCell<HashMap<StackId, Rc<Vec<NamedFrame>>>>;
 #[derive(Debug)]
 pub(crate) struct Context<'a> {
     pub timeline: &'a Timeline,
+    pub jobs: Jobs,
     frames: FrameCache,
     /// Files seen behind descriptors, with when: a short wait has no file of its own.
     descriptors: BTreeMap<(u32, u64), Vec<(Ns, FileId)>>,
@@ -38,6 +40,7 @@ impl<'a> Context<'a> {
     pub(crate) fn new(timeline: &'a Timeline) -> Self {
         let mut context = Self {
             timeline,
+            jobs: Jobs::new(timeline),
             frames: RefCell::default(),
             descriptors: BTreeMap::new(),
             listening: BTreeSet::new(),

@@ -79,8 +79,8 @@ fn last_delivery(
         .map(|g| g.at)
 }
 
-/// The end of the giver's last wait that a thread nearer the device ended. Locks are no requests: who releases
-/// one asks for nothing.
+/// The end of the giver's last wait that a thread nearer the device ended, itself or through a thread that only
+/// passed the request on.
 fn last_request(
     context: &Context<'_>,
     giver: &Thread,
@@ -88,19 +88,52 @@ fn last_request(
     end: Ns,
     start: Ns,
 ) -> Option<Ns> {
-    let before = giver.off_cpu.partition_point(|o| o.left < end);
-    giver.off_cpu[..before]
+    ended_waits(context, giver, end)
+        .take_while(|wait| wait.woken > start)
+        .find(|wait| nearer.contains(&wait.by) || relayed(context, giver, wait, nearer))
+        .map(|wait| wait.woken)
+}
+
+/// A wait of a thread that another thread ended.
+struct Ended {
+    left: Ns,
+    woken: Ns,
+    by: ThreadKey,
+}
+
+/// The thread's waits that other threads ended up to `end`, the last one first. Locks are left out: who releases
+/// one asks for nothing.
+fn ended_waits<'t>(
+    context: &'t Context<'_>,
+    thread: &'t Thread,
+    end: Ns,
+) -> impl Iterator<Item = Ended> + 't {
+    let before = thread.off_cpu.partition_point(|o| o.left < end);
+    thread.off_cpu[..before]
         .iter()
         .enumerate()
         .rev()
-        .take_while(|(_, o)| o.ran > start)
         .filter(|(_, o)| !matches!(o.state, State::Preempted | State::Yielded))
-        .filter_map(|(i, o)| Some((i, o, o.woken.filter(|&w| w <= end)?)))
-        .find(|&(i, o, _)| {
-            let waker = giver.off_cpu[last_piece(giver, i)].waker.as_ref();
-            waker.is_some_and(|w| {
-                w.context != WakerContext::Interrupt && w.thread.is_some_and(|k| nearer.contains(&k))
-            }) && !is_lock(context, giver, o, classify(context, o))
+        .filter_map(move |(i, off)| {
+            let woken = off.woken.filter(|&w| w <= end)?;
+            let waker = thread.off_cpu[last_piece(thread, i)].waker.as_ref()?;
+            let by = waker.thread.filter(|_| waker.context != WakerContext::Interrupt)?;
+            (!is_lock(context, thread, off, classify(context, off))).then_some(Ended {
+                left: off.left,
+                woken,
+                by,
+            })
         })
-        .map(|(_, _, woken)| woken)
+}
+
+/// Of a wait, who ended it may have held the request this part at most, to count as having passed it on.
+const RELAY_SHARE: u64 = 10;
+
+/// Whether the thread that ended `wait` had itself just been woken by one nearer the device: the writer thread
+/// behind a queue between processes.
+fn relayed(context: &Context<'_>, giver: &Thread, wait: &Ended, nearer: &[ThreadKey]) -> bool {
+    let Some(relay) = context.recorded(wait.by).filter(|r| r.key != giver.key) else { return false };
+    let Some(asked) = ended_waits(context, relay, wait.woken).next() else { return false };
+    let held = wait.woken - asked.woken;
+    nearer.contains(&asked.by) && held.saturating_mul(RELAY_SHARE) < wait.woken.saturating_sub(wait.left)
 }

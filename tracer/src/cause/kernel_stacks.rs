@@ -4,6 +4,7 @@
 //! known name has a row of its own. A trailing `*` matches any ending. Suffixes the compiler adds
 //! (`.constprop.0`, `.isra.0`, `.cold`) are cut before matching.
 
+use super::kernel_names::{bare, best};
 use crate::timeline::NamedFrame;
 
 /// What a stack shows. The order is the rank: where several match, the smallest wins, because it is the more
@@ -306,30 +307,6 @@ pub(crate) fn in_fault(frames: &[NamedFrame]) -> bool {
                 | "exc_page_fault"
         )
     })
-}
-
-fn best<C: Copy + Ord>(table: &[(&str, C)], frames: &[NamedFrame]) -> Option<C> {
-    frames.iter().filter_map(|frame| row(table, bare(&frame.name))).min()
-}
-
-fn row<C: Copy + Ord>(table: &[(&str, C)], name: &str) -> Option<C> {
-    table.iter().filter(|(pattern, _)| matches(pattern, name)).map(|&(_, class)| class).min()
-}
-
-/// `*` stands for any run of characters.
-fn matches(pattern: &str, name: &str) -> bool {
-    match pattern.split_once('*') {
-        None => pattern == name,
-        Some((head, "")) => name.starts_with(head),
-        Some((head, rest)) => {
-            name.starts_with(head) && name[head.len()..].contains(rest.trim_end_matches('*'))
-        }
-    }
-}
-
-/// The name without what the compiler appended.
-fn bare(name: &str) -> &str {
-    name.split('.').next().unwrap_or(name)
 }
 
 #[cfg(test)]

@@ -8,11 +8,14 @@ mod calls;
 mod claims;
 mod classify;
 mod context;
+mod ends;
 mod entry;
 mod files;
 mod gain;
 mod gaps;
 mod item;
+mod jobs;
+mod kernel_names;
 mod kernel_stacks;
 mod merge;
 mod model;
@@ -36,6 +39,7 @@ pub(crate) use merge::seconds;
 
 use crate::idle::DeviceIdle;
 use crate::timeline::Timeline;
+use crate::trace::OffCpu;
 use context::Context;
 use walk::Walker;
 
@@ -48,4 +52,10 @@ pub fn attribute(timeline: &Timeline, idle: &DeviceIdle) -> Ledger {
     let mut ledger = merge::merge(&walker.context, idle.device, gaps);
     gain::fill(&walker, idle, &mut ledger.causes);
     ledger
+}
+
+/// Names waits in words ("read of files in /data"), for reports without a device.
+pub(crate) fn wait_words(timeline: &Timeline) -> impl Fn(&OffCpu) -> String {
+    let context = Context::new(timeline);
+    move |off| waits::describe(&context, off, classify::classify(&context, off))
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::context::Context;
+use super::jobs::is_own;
 use super::{Culprit, CulpritKind, Mechanism};
 use crate::timeline::{Activity, Thread};
-use crate::trace::{HostTick, OffCpu, Span, TargetKind};
+use crate::trace::{HostTick, OffCpu, Span};
 
 /// The verdict, or why there is none.
 pub(crate) type Verdict = Result<(Mechanism, Option<Culprit>), String>;
@@ -28,13 +29,13 @@ pub(crate) fn why(context: &Context<'_>, thread: &Thread, off: Option<&OffCpu>, 
             return Ok((Mechanism::ScheduleAffinity, Some(mask(context, off))));
         }
     }
-    let (own, others) = ran_instead(context, off, span);
+    let (own, others) = ran_instead(context, thread.pid, off, span);
     let sum = |ran: &BTreeMap<String, u64>| ran.values().sum::<u64>();
     let top = |ran: &BTreeMap<String, u64>| {
         ran.iter().max_by(|a, b| a.1.cmp(b.1).then(b.0.cmp(a.0))).map(|(name, _)| name.clone())
     };
     match (sum(&own), sum(&others)) {
-        (0, 0) if oversubscribed(context, off, span) => {
+        (0, 0) if oversubscribed(context, thread.pid, off, span) => {
             Ok((Mechanism::ScheduleOversubscribed, pool(context, thread)))
         }
         (0, 0) => Err("runnable, and no record says who ran instead".to_owned()),
@@ -101,6 +102,7 @@ fn mask(context: &Context<'_>, off: &OffCpu) -> Culprit {
 /// Who ran on the processors it could have had: of the job, and others, by name.
 fn ran_instead(
     context: &Context<'_>,
+    pid: u32,
     off: Option<&OffCpu>,
     span: Span,
 ) -> (BTreeMap<String, u64>, BTreeMap<String, u64>) {
@@ -115,7 +117,7 @@ fn ran_instead(
             None => true,
         };
         if here && record.span.intersect(span).is_some() {
-            let side = if record.target { &mut own } else { &mut others };
+            let side = if context.jobs.together(pid, record.pid) { &mut own } else { &mut others };
             *side.entry(record.comm.clone()).or_insert(0) += record.ns;
         }
     }
@@ -123,7 +125,7 @@ fn ran_instead(
 }
 
 /// More threads of the job want a processor in the middle of the wait than it may use.
-fn oversubscribed(context: &Context<'_>, off: Option<&OffCpu>, span: Span) -> bool {
+fn oversubscribed(context: &Context<'_>, pid: u32, off: Option<&OffCpu>, span: Span) -> bool {
     let at = span.start + span.len() / 2;
     let processors = off.map_or(0, |o| o.cpus_allowed);
     let processors = match usize::try_from(processors) {
@@ -134,7 +136,7 @@ fn oversubscribed(context: &Context<'_>, off: Option<&OffCpu>, span: Span) -> bo
         .timeline
         .threads
         .values()
-        .filter(|t| matches!(t.kind, TargetKind::Named | TargetKind::Inherited))
+        .filter(|t| is_own(t) && context.jobs.together(pid, t.pid))
         .filter(|t| {
             t.slices_in(Span::new(at, at + 1))
                 .any(|s| matches!(s.activity, Activity::Running | Activity::Runnable(_)))

@@ -4,12 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::item::item;
+use super::jobs::is_own;
 use super::waits::{self, Next};
 use super::walk::Walker;
 use super::{Mechanism, Stage, calls, claims};
 use crate::idle::DeviceIdle;
 use crate::timeline::{Activity, GivenWait, Slice, Thread};
-use crate::trace::{Ns, Span, TargetKind, ThreadKey};
+use crate::trace::{Ns, Span, ThreadKey};
 
 /// One thing that the stretch cannot be shorter than.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,7 +54,7 @@ struct Shared {
 pub(crate) fn terms(walker: &Walker<'_>, idle: &DeviceIdle, feeder: ThreadKey) -> Vec<Term> {
     let window = idle.window;
     let mut shared = Shared::default();
-    let mut loads: BTreeMap<(usize, String, u32, bool), Vec<(ThreadKey, Load)>> = BTreeMap::new();
+    let mut loads = Loads::new();
     let mut seen = BTreeSet::from([feeder]);
     let mut queue = VecDeque::from([(feeder, Vec::new())]);
     let mut path = Term::new("feeder", 0);
@@ -67,15 +68,13 @@ pub(crate) fn terms(walker: &Walker<'_>, idle: &DeviceIdle, feeder: ThreadKey) -
         }
         if nearer.is_empty() {
             path.ns = load.ns;
-            path.removable.clone_from(&load.by);
-            // Were the host to run ahead, it would not stand still for the device.
-            path.removable.insert(Mechanism::LaunchSync, load.device_wait_ns);
+            path.removable = removable(walker, idle, thread, &load);
         }
         let role = (nearer.len(), thread.comm.clone(), thread.ppid, thread.key.tid == thread.pid);
         loads.entry(role).or_default().push((key, load));
     }
     let mut terms = vec![Term::new("device", idle.busy_ns), path];
-    terms.push(processors(walker, window, &loads));
+    terms.push(processors(walker, window, feeder, &loads));
     terms.extend(
         loads
             .into_iter()
@@ -89,6 +88,28 @@ pub(crate) fn terms(walker: &Walker<'_>, idle: &DeviceIdle, feeder: ThreadKey) -
         terms.push(term);
     }
     terms
+}
+
+/// What of the feeder's path goes with each mechanism. A feeder that waits for the device would only wait the
+/// longer for it without the work it does beside a running kernel, so of such a one only what lies in gaps.
+fn removable(
+    walker: &Walker<'_>,
+    idle: &DeviceIdle,
+    thread: &Thread,
+    load: &Load,
+) -> BTreeMap<Mechanism, u64> {
+    let mut removable = if load.device_wait_ns.saturating_mul(100) < idle.window.len() {
+        load.by.clone()
+    } else {
+        let mut in_gaps = Load::default();
+        for placed in &idle.placed {
+            in_gaps.join(self::load(walker, thread, placed.span, &[], &mut Shared::default()));
+        }
+        in_gaps.by
+    };
+    // Were the host to run ahead, it would not stand still for the device.
+    removable.insert(Mechanism::LaunchSync, load.device_wait_ns);
+    removable
 }
 
 fn load(
@@ -175,7 +196,7 @@ fn wait(
             if item.span.start >= off.left || claim.is_some() {
                 // Asked for and answered inside one wait: a call, on this thread's own path. What a link
                 // claims is its own as well.
-                for entry in walker.blocked_alone(thread, index, slice.span) {
+                for entry in walker.feeder(thread.key, slice.span, None) {
                     load.add(entry.mechanism(), entry.ns);
                 }
             } else {
@@ -235,10 +256,16 @@ fn per(ns: u64, life: u64, window: u64) -> u64 {
 type Loads = BTreeMap<(usize, String, u32, bool), Vec<(ThreadKey, Load)>>;
 
 /// The job's running time over the processors it may use.
-fn processors(walker: &Walker<'_>, window: Span, loads: &Loads) -> Term {
-    let timeline = walker.context.timeline;
-    let job =
-        || timeline.threads.values().filter(|t| matches!(t.kind, TargetKind::Named | TargetKind::Inherited));
+fn processors(walker: &Walker<'_>, window: Span, feeder: ThreadKey, loads: &Loads) -> Term {
+    let context = &walker.context;
+    let timeline = context.timeline;
+    let chains: BTreeSet<u32> =
+        loads.values().flatten().filter_map(|(key, _)| context.thread(*key)).map(|t| t.pid).collect();
+    let pid = context.thread(feeder).map_or(0, |t| t.pid);
+    let job = || {
+        let own = |t: &&Thread| is_own(t) && (chains.contains(&t.pid) || context.jobs.together(pid, t.pid));
+        timeline.threads.values().filter(own)
+    };
     let running: u64 = job().map(|t| t.running_before(window.end) - t.running_before(window.start)).sum();
     let online = u64::try_from(timeline.host.online_cpus.len()).unwrap_or(0).max(1);
     let allowed =

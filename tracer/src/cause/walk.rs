@@ -1,19 +1,19 @@
 //! The wait chain: shares of a stretch of a thread's time, followed through whoever ended its waits.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
-use std::sync::Arc;
 
 use super::claims;
-use super::classify::{self, classify};
+use super::classify::classify;
 use super::context::Context;
+use super::ends::{inside_call, inside_synchronise, step};
 use super::entry::{Claim, Entry, Step, join, scale};
 use super::item::item;
 use super::kernel_stacks::Sleep;
 use super::waits::{self, Next};
-use super::{Mechanism, calls, running, schedule, syscalls};
-use crate::timeline::{Activity, ShortWait, Slice, Thread, apportion};
+use super::{Stage, calls, running, schedule};
+use crate::timeline::{Activity, Thread, apportion};
 use crate::trace::{CudaCall, CudaFamily, Ns, Span, ThreadKey};
 
 /// Links a chain may have.
@@ -34,12 +34,35 @@ pub(crate) struct Walker<'a> {
 
 /// Where a walk stands.
 #[derive(Clone, Copy)]
-struct Place<'p> {
+pub(super) struct Place<'p> {
     /// Threads from the device's side up to, not including, the one looked at.
     path: &'p [ThreadKey],
     breadth: u64,
     /// From when on the feeder's own running is a synchronise's fault.
     synchronised: Option<(Ns, &'p Claim)>,
+}
+
+/// A merged wait's last piece, its class, and the entry of the driver call around it.
+type BlockKey = (usize, Option<Sleep>, Option<Ns>);
+
+/// The blocked time of one merged wait within a stretch.
+struct Block<'t> {
+    /// Its first piece there.
+    index: usize,
+    class: Option<Sleep>,
+    call: Option<&'t CudaCall>,
+    start: Ns,
+    ns: u64,
+}
+
+impl Place<'_> {
+    fn within(self, part: Span, whole: Span) -> Self {
+        Self { breadth: share(self.breadth, part.len(), whole.len()), ..self }
+    }
+}
+
+fn share(breadth: u64, part: u64, whole: u64) -> u64 {
+    u64::try_from(u128::from(breadth) * u128::from(part) / u128::from(whole.max(1))).unwrap_or(0)
 }
 
 impl<'a> Walker<'a> {
@@ -58,11 +81,6 @@ impl<'a> Walker<'a> {
         self.profile(thread, span, Place { path: &[], breadth: BREADTH, synchronised })
     }
 
-    /// Shares of one blocked stretch alone.
-    pub(crate) fn blocked_alone(&self, thread: &Thread, index: usize, span: Span) -> Vec<Entry> {
-        self.blocked(thread, index, span, None, Place { path: &[], breadth: BREADTH, synchronised: None })
-    }
-
     fn profile(&self, key: ThreadKey, span: Span, place: Place<'_>) -> Vec<Entry> {
         if span.is_empty() {
             return Vec::new();
@@ -75,10 +93,29 @@ impl<'a> Walker<'a> {
             )];
         };
         let mut entries = Vec::new();
+        let mut blocks = BTreeMap::new();
         let mut covered = 0;
         for slice in thread.slices_in(span) {
             covered += slice.span.len();
-            self.slice(thread, slice, Place { breadth: place.breadth, ..place }, span.len(), &mut entries);
+            for (part, call) in calls::cut(thread, slice.span) {
+                match slice.activity {
+                    Activity::Blocked(i) => self.note_block(thread, i, part, call, &mut blocks),
+                    _ => {
+                        self.slice(
+                            thread,
+                            slice.activity,
+                            part,
+                            call,
+                            place.within(part, span),
+                            &mut entries,
+                        );
+                    }
+                }
+            }
+        }
+        for block in blocks.into_values() {
+            let breadth = share(place.breadth, block.ns, span.len());
+            entries.extend(self.blocked(thread, &block, Place { breadth, ..place }));
         }
         let missing = span.len() - covered.min(span.len());
         if missing > 0 {
@@ -87,22 +124,39 @@ impl<'a> Walker<'a> {
         join(entries)
     }
 
-    fn slice(&self, thread: &Thread, slice: Slice, place: Place<'_>, whole: u64, entries: &mut Vec<Entry>) {
-        for (part, call) in calls::cut(thread, slice.span) {
-            match slice.activity {
-                Activity::Running => entries.extend(self.running(thread, part, call, place, whole)),
-                Activity::Runnable(i) => entries.push(self.runnable(thread, Some(i), part, part.len(), call)),
-                Activity::Blocked(i) => {
-                    let share = u128::from(place.breadth) * u128::from(part.len()) / u128::from(whole.max(1));
-                    let breadth = u64::try_from(share).unwrap_or(0);
-                    entries.extend(self.blocked(thread, i, part, call, Place { breadth, ..place }));
-                }
-                Activity::Unseen => entries.push(Entry::unexplained(
-                    part.len(),
-                    "records of this thread were lost, or it was not yet watched",
-                    step(thread.key, "unseen", "no records"),
-                )),
-            }
+    /// Pieces of one merged wait are spread as one, so that re-arming it costs no rounding.
+    fn note_block<'t>(
+        &self,
+        thread: &'t Thread,
+        index: usize,
+        part: Span,
+        call: Option<&'t CudaCall>,
+        blocks: &mut BTreeMap<BlockKey, Block<'t>>,
+    ) {
+        let class = thread.off_cpu.get(index).and_then(|off| classify(&self.context, off));
+        let key = (waits::last_piece(thread, index), class, call.map(|c| c.entry));
+        let block = blocks.entry(key).or_insert(Block { index, class, call, start: part.start, ns: 0 });
+        block.ns += part.len();
+    }
+
+    fn slice(
+        &self,
+        thread: &Thread,
+        activity: Activity,
+        part: Span,
+        call: Option<&CudaCall>,
+        place: Place<'_>,
+        entries: &mut Vec<Entry>,
+    ) {
+        match activity {
+            Activity::Running => entries.extend(self.running(thread, part, call, place)),
+            Activity::Runnable(i) => entries.push(self.runnable(thread, Some(i), part, part.len(), call)),
+            Activity::Blocked(_) => {}
+            Activity::Unseen => entries.push(Entry::unexplained(
+                part.len(),
+                "records of this thread were lost, or it was not yet watched",
+                step(thread.key, "unseen", "no records"),
+            )),
         }
     }
 
@@ -131,14 +185,7 @@ impl<'a> Walker<'a> {
         entries
     }
 
-    fn running(
-        &self,
-        thread: &Thread,
-        span: Span,
-        call: Option<&CudaCall>,
-        place: Place<'_>,
-        whole: u64,
-    ) -> Vec<Entry> {
+    fn running(&self, thread: &Thread, span: Span, call: Option<&CudaCall>, place: Place<'_>) -> Vec<Entry> {
         let shorts = thread.shorts(span);
         let mut entries = Vec::new();
         if shorts.runnable_ns > shorts.throttled_ns {
@@ -150,10 +197,8 @@ impl<'a> Walker<'a> {
             let own = step(thread.key, "runnable", "waits for a processor");
             entries.push(Entry::leaf(shorts.throttled_ns, mechanism, culprit, own));
         }
-        let share = u128::from(place.breadth) * u128::from(span.len()) / u128::from(whole.max(1));
-        let breadth = u64::try_from(share).unwrap_or(0);
         for short in &shorts.blocked {
-            entries.extend(self.short(thread, short, span, Place { breadth, ..place }));
+            entries.extend(self.short(thread, short, span, place));
         }
         let ns = span.len() - shorts.ns().min(span.len());
         match place.synchronised.filter(|_| call.is_none()) {
@@ -225,46 +270,36 @@ impl<'a> Walker<'a> {
         off.map_or(entry.clone(), |o| entry.with_stacks(o.kernel_stack, o.user_stack)).claimed(claim.as_ref())
     }
 
-    fn blocked(
-        &self,
-        thread: &Thread,
-        i: usize,
-        span: Span,
-        call: Option<&CudaCall>,
-        place: Place<'_>,
-    ) -> Vec<Entry> {
-        let last = waits::last_piece(thread, i);
-        let (Some(off), Some(end)) = (thread.off_cpu.get(i), thread.off_cpu.get(last)) else {
-            return vec![Entry::unexplained(
-                span.len(),
-                "no record of this wait",
-                step(thread.key, "blocked", "waits"),
-            )];
+    fn blocked(&self, thread: &Thread, block: &Block<'_>, place: Place<'_>) -> Vec<Entry> {
+        let (ns, class) = (block.ns, block.class);
+        let last = waits::last_piece(thread, block.index);
+        let (Some(off), Some(end)) = (thread.off_cpu.get(block.index), thread.off_cpu.get(last)) else {
+            let own = step(thread.key, "blocked", "waits");
+            return vec![Entry::unexplained(ns, "no record of this wait", own)];
         };
-        let class = classify(&self.context, off);
         let what = waits::describe(&self.context, off, class);
         let own = step(thread.key, "blocked", &what);
         let stacks = (off.kernel_stack, off.user_stack);
-        if let Some(call) = call.filter(|c| calls::synchronises(c)) {
-            return vec![inside_synchronise(thread, span.len(), call).with_stacks(stacks.0, stacks.1)];
+        if let Some(call) = block.call.filter(|c| calls::synchronises(c)) {
+            return vec![inside_synchronise(thread, ns, call).with_stacks(stacks.0, stacks.1)];
         }
-        let claim = claims::of_wait(&self.context, thread, off, end, class, call);
+        let claim = claims::of_wait(&self.context, thread, off, end, class, block.call);
         let leaf = |mut entry: Entry| {
             entry.shown.file = off.file;
             vec![entry.with_stacks(stacks.0, stacks.1).claimed(claim.as_ref())]
         };
         match waits::next(&self.context, off, end, class) {
-            Next::Leaf(mechanism, culprit) => leaf(Entry::leaf(span.len(), mechanism, culprit, own)),
+            Next::Leaf(mechanism, culprit) => leaf(Entry::leaf(ns, mechanism, culprit, own)),
             Next::Unexplained(reason) => {
-                match claim.as_ref().filter(|c| c.mechanism.stage() == super::Stage::Driver) {
+                match claim.as_ref().filter(|c| c.mechanism.stage() == Stage::Driver) {
                     // Inside the driver the wait itself is as far as a chain can see.
-                    Some(claim) => leaf(Entry::leaf(span.len(), claim.mechanism, None, own)),
-                    None => leaf(Entry::unexplained(span.len(), reason, own)),
+                    Some(claim) => leaf(Entry::leaf(ns, claim.mechanism, None, own)),
+                    None => leaf(Entry::unexplained(ns, reason, own)),
                 }
             }
             Next::Follow(giver) => {
                 let child = claims::of_child(&self.context, thread, giver, end.woken.unwrap_or(end.ran));
-                let entries = self.delivered(thread, giver, last, span, place);
+                let entries = self.delivered(thread, giver, last, block, place);
                 let own = Step { waits_for: Some(giver), ..own };
                 entries
                     .into_iter()
@@ -274,24 +309,30 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// `span` of a wait of `thread` that `giver` ended, spread over the giver's whole item.
+    /// A wait of `thread` that `giver` ended, spread over the giver's whole item.
     fn delivered(
         &self,
         thread: &Thread,
         giver: ThreadKey,
         last: usize,
-        span: Span,
+        block: &Block<'_>,
         place: Place<'_>,
     ) -> Vec<Entry> {
         let Some(by) = self.context.recorded(giver) else { return Vec::new() };
         let mut nearer = place.path.to_vec();
         nearer.push(thread.key);
-        let item = item(&self.context, by, thread, last, span.start, &nearer);
+        let item = item(&self.context, by, thread, last, block.start, &nearer);
         let entries = self.cached(thread, giver, item.span, place);
-        scale(&entries, span.len())
+        scale(&entries, block.ns)
     }
 
-    fn cached(&self, thread: &Thread, giver: ThreadKey, span: Span, place: Place<'_>) -> Rc<Vec<Entry>> {
+    pub(super) fn cached(
+        &self,
+        thread: &Thread,
+        giver: ThreadKey,
+        span: Span,
+        place: Place<'_>,
+    ) -> Rc<Vec<Entry>> {
         let mut path = place.path.to_vec();
         path.push(thread.key);
         let key = (giver, span, path);
@@ -325,68 +366,4 @@ impl<'a> Walker<'a> {
         path.push(thread.key);
         self.profile(giver, span, Place { path: &path, breadth: place.breadth - 1, synchronised: None })
     }
-
-    /// Short waits of a stretch, known as totals only.
-    fn short(&self, thread: &Thread, short: &ShortWait, span: Span, place: Place<'_>) -> Vec<Entry> {
-        let call = syscalls::family(short.syscall);
-        let file = self.context.descriptor(thread.pid, short.arg0, span.end);
-        let class = if short.syscall < 0 { Some(Sleep::Block) } else { classify::of_call(call, file) };
-        let name = if short.syscall < 0 { "page fault".into() } else { syscalls::name(short.syscall) };
-        let own = step(thread.key, "blocked", &format!("short waits in {name}"));
-        let storage =
-            matches!(class, Some(Sleep::Block | Sleep::Write | Sleep::Fuse | Sleep::RemoteFs | Sleep::Timer));
-        if let Some(giver) = short.waker.filter(|&w| !storage && self.context.recorded(w).is_some()) {
-            let entries = scale(&self.cached(thread, giver, span, place), short.ns);
-            let own = Step { waits_for: Some(giver), ..own };
-            return entries.into_iter().map(|e| e.behind(own.clone(), (0, 0), None)).collect();
-        }
-        let culprit = file.and_then(super::files::directory_of);
-        let leaf = |mechanism, culprit| vec![Entry::leaf(short.ns, mechanism, culprit, own.clone())];
-        match class {
-            Some(Sleep::Block) if short.syscall < 0 => leaf(Mechanism::StorageFault, None),
-            Some(Sleep::Block) if call == syscalls::Call::Metadata => leaf(Mechanism::StorageMetadata, None),
-            Some(Sleep::Block) => leaf(Mechanism::StorageRead, culprit),
-            Some(Sleep::Write) => leaf(Mechanism::StorageWrite, culprit),
-            Some(Sleep::Fuse | Sleep::RemoteFs) => leaf(Mechanism::NetworkFs, culprit),
-            Some(Sleep::Timer) => leaf(Mechanism::TimerSleep, None),
-            Some(Sleep::SocketRead) => leaf(Mechanism::NetworkRead, None),
-            _ => vec![Entry::unexplained(
-                short.ns,
-                format!("short waits in {name}, ended by nobody on record"),
-                own,
-            )],
-        }
-    }
-}
-
-/// What running inside a driver call means, where the call itself says it.
-fn inside_call(thread: &Thread, ns: u64, call: &CudaCall) -> Option<Entry> {
-    if calls::synchronises(call) {
-        return Some(inside_synchronise(thread, ns, call));
-    }
-    let long = call.exit.is_some_and(|x| x - call.entry.min(x) >= calls::SLOW_LAUNCH);
-    let (mechanism, what) = match call.family {
-        CudaFamily::Copy if calls::copies_back(call) => (Mechanism::CopyTransfer, "copies inside"),
-        CudaFamily::Copy => (Mechanism::CopyPageable, "copies inside"),
-        CudaFamily::Allocate | CudaFamily::Free | CudaFamily::HostAllocate => {
-            (Mechanism::DriverAlloc, "inside")
-        }
-        CudaFamily::Load => (Mechanism::DriverLoad, "inside"),
-        CudaFamily::Launch | CudaFamily::GraphLaunch if long => {
-            (Mechanism::DriverLoad, "loads or compiles inside")
-        }
-        _ => return None,
-    };
-    let own = step(thread.key, "running", &format!("{what} {}", call.name));
-    Some(Entry::leaf(ns, mechanism, None, own).with_stacks(0, call.user_stack))
-}
-
-fn inside_synchronise(thread: &Thread, ns: u64, call: &CudaCall) -> Entry {
-    let own = step(thread.key, "waits for the device", &format!("inside {}", call.name));
-    let reason = format!("the host waited in {} while the device reads idle", call.name);
-    Entry::unexplained(ns, reason, own).with_stacks(0, call.user_stack)
-}
-
-fn step(thread: ThreadKey, state: &'static str, what: &str) -> Step {
-    Step { thread, state, what: Arc::from(what), waits_for: None }
 }

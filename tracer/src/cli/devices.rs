@@ -3,11 +3,15 @@
 use std::path::Path;
 
 use super::error::CliError;
-use crate::capture::devices::{Feed, NoDevices};
+use crate::capture::devices::{Feed, NoDevices, Nvml};
 
 /// # Errors
-/// The library named by the user is none. That none is found is no error: waits can be analysed without.
+/// The library named by the user cannot be used. That the system has none is no error: what threads wait
+/// for can be analysed without.
 pub fn open(named: Option<&Path>) -> Result<Box<dyn Feed>, CliError> {
-    let _ = named;
-    Ok(Box::new(NoDevices { reason: "no NVML library".into() }))
+    match (Nvml::open(named), named) {
+        (Ok(nvml), _) => Ok(Box::new(nvml)),
+        (Err(error), Some(_)) => Err(error.into()),
+        (Err(error), None) => Ok(Box::new(NoDevices { reason: error.to_string() })),
+    }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::exit::Status;
 use crate::capture::CaptureError;
-use crate::capture::targets::TargetError;
+use crate::capture::selection::TargetError;
 use crate::gpu::GpuError;
 use crate::render::flame::FlameError;
 use crate::trace::TraceError;

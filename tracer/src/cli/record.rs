@@ -8,7 +8,7 @@ use super::error::CliError;
 use super::live::LiveLine;
 use super::options::{Common, Recording};
 use super::session::{Recorded, Session};
-use crate::capture::targets::Selection;
+use crate::capture::selection::Selection;
 use crate::render::escape;
 
 #[derive(Clone, Debug, Args)]

@@ -18,8 +18,8 @@ use super::report::style;
 use super::session::Session;
 use super::user::User;
 use crate::capture::recorder::{Ending, Progress, TARGETS_EXITED, Watch};
+use crate::capture::selection::Selection;
 use crate::capture::stop::Stop;
-use crate::capture::targets::Selection;
 use crate::render;
 
 #[derive(Clone, Debug, Args)]

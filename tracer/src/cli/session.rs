@@ -11,8 +11,8 @@ use crate::capture::devices::Feed;
 use crate::capture::host::TICK;
 use crate::capture::preflight::Facts;
 use crate::capture::recorder::{Ending, Plan, RecordError, Recorder, TARGETS_EXITED, Watch};
+use crate::capture::selection::{Selection, TargetError, Targets};
 use crate::capture::stop::Stop;
-use crate::capture::targets::{Selection, TargetError, Targets};
 use crate::capture::tracer::Tracer;
 use crate::capture::{holders, host};
 use crate::trace::Writer;
@@ -47,9 +47,12 @@ impl Session {
     ) -> Result<Self, CliError> {
         Facts::read().check()?;
         let selection = selection.check()?;
-        let mut feed = devices::open(common.nvml.as_deref())?;
+        let feed = devices::open(common.nvml.as_deref())?;
         if selection == Selection::GpuProcesses {
-            need_gpu_process(feed.as_mut(), &options.majors())?;
+            need_gpu_process(feed.as_ref(), &options.majors())?;
+        }
+        if let Some(trouble) = feed.trouble() {
+            super::say(&format!("{trouble}; what threads wait for is recorded all the same"));
         }
         let path = options.output.clone().unwrap_or_else(output::default_trace);
         let mut output = Output::claim(&path, options.force)?;
@@ -120,7 +123,7 @@ impl Recorded {
     }
 }
 
-fn need_gpu_process(feed: &mut dyn Feed, majors: &[u32]) -> Result<(), CliError> {
+fn need_gpu_process(feed: &dyn Feed, majors: &[u32]) -> Result<(), CliError> {
     if feed.processes().is_empty() && holders::find(majors).is_empty() {
         return Err(TargetError::NoGpuProcess.into());
     }

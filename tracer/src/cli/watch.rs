@@ -12,7 +12,7 @@ use super::range::Range;
 use super::record::say_where;
 use super::report::style;
 use super::session::Session;
-use crate::capture::targets::Selection;
+use crate::capture::selection::Selection;
 use crate::render;
 
 const DURATION: Duration = Duration::from_secs(30);

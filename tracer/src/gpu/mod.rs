@@ -1,5 +1,17 @@
 //! Device signals behind one trait, read on a thread of its own with a deadline.
 
+mod buffer;
+mod clock;
+mod describe;
+mod library;
+mod nvml;
+mod poll;
+mod thread;
+mod window;
+
+pub use nvml::NvmlSignal;
+pub use thread::GpuThread;
+
 use crate::trace::{Device, DeviceProcess, Reading};
 
 /// What one poll of a device library brought.
@@ -33,4 +45,8 @@ pub enum GpuError {
     NoLibrary { tried: String },
     #[error("NVML call {call} failed: {source}")]
     Call { call: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("the NVML library did not answer within {} s; GPU idle time cannot be measured", .within.as_secs_f64())]
+    NoAnswer { within: std::time::Duration },
+    #[error("cannot start a thread for the NVML library: {0}")]
+    NoThread(std::io::Error),
 }

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::model::Known;
+use super::cost::AVERAGE;
+use super::drain::synchronise;
 use super::queue::{Event, What};
 use super::runs::{Burst, Run, Silence, of_thread, silences};
 use crate::timeline::{Thread, Timeline};
-use crate::trace::{CudaCall, CudaFamily, Ns, Span, ThreadKey};
+use crate::trace::{CudaFamily, Ns, Span, ThreadKey};
 
 /// Names of processes that stand between jobs and a device and submit nothing of their own.
 const BETWEEN: &str = "nvidia-cuda-mps";
@@ -15,6 +16,8 @@ const BETWEEN: &str = "nvidia-cuda-mps";
 #[derive(Debug, Default)]
 pub(super) struct Edges {
     pub runs: Vec<Run>,
+    /// The one that ends last.
+    pub last: Option<Run>,
     /// Latest `last` of the runs up to each.
     reach: Vec<Ns>,
     pub silences: Vec<Silence>,
@@ -23,6 +26,8 @@ pub(super) struct Edges {
     calls: Vec<Event>,
     longest_wait: u64,
     copies: Vec<Span>,
+    /// What a submit of each thread costs, around [`AVERAGE`].
+    pub costs: BTreeMap<ThreadKey, u64>,
     /// Some of these threads may submit to another device.
     pub inferred: bool,
 }
@@ -47,7 +52,19 @@ impl Edges {
                 Some(*reach)
             })
             .collect();
-        Self { reach, silences, bursts, calls, longest_wait, copies: copies(&threads), inferred, runs }
+        let last = runs.iter().max_by_key(|r| (r.last, std::cmp::Reverse(r.thread))).copied();
+        Self {
+            last,
+            reach,
+            silences,
+            bursts,
+            calls,
+            longest_wait,
+            copies: copies(&threads),
+            costs: BTreeMap::new(),
+            inferred,
+            runs,
+        }
     }
 
     /// The runs that reach into `window`.
@@ -57,12 +74,14 @@ impl Edges {
         self.runs[from..].iter().take_while(move |r| r.first < window.end).filter(overlaps)
     }
 
-    /// What happens in `window`, in order.
+    /// What happens in `window`, in order, each submit weighted by what those of its thread cost.
     pub(super) fn events(&self, window: Span) -> Vec<Event> {
         let mut events: Vec<Event> = Vec::new();
         for run in self.runs_in(window) {
-            let submits = run.instants(window);
-            events.extend(submits.map(|(at, count)| Event { at, what: What::Submit(count) }));
+            let cost = self.costs.get(&run.thread).copied().unwrap_or(AVERAGE);
+            let submit =
+                |(at, count): (Ns, u64)| Event { at, what: What::Submit(count.saturating_mul(cost)) };
+            events.extend(run.instants(window).map(submit));
         }
         let early = window.start.saturating_sub(self.longest_wait);
         let from = self.calls.partition_point(|c| c.at < early);
@@ -81,7 +100,8 @@ impl Edges {
 
     /// Whether a copy was seen in `span`.
     pub(super) fn copied(&self, span: Span) -> bool {
-        self.copies.iter().any(|c| c.start < span.end && span.start <= c.end)
+        let i = self.copies.partition_point(|c| c.end < span.start);
+        self.copies.get(i).is_some_and(|c| c.start < span.end)
     }
 }
 
@@ -112,102 +132,19 @@ fn feeders(timeline: &Timeline, device: u32) -> (Vec<&Thread>, bool) {
     (threads, inferred)
 }
 
+/// Stretches with copies, in order and apart.
 fn copies(threads: &[&Thread]) -> Vec<Span> {
     let runs = threads.iter().flat_map(|t| &t.submits).filter(|s| s.copies > 0);
     let calls = threads.iter().flat_map(|t| &t.calls).filter(|c| c.family == CudaFamily::Copy);
     let calls = calls.map(|c| Span::new(c.entry, c.exit.unwrap_or(c.entry)));
-    runs.map(|s| Span::new(s.first, s.last)).chain(calls).collect()
-}
-
-/// The last submit a thread or process made up to a time.
-struct Last {
-    first: Vec<Ns>,
-    reach: Vec<Ns>,
-}
-
-impl Last {
-    fn new<'a>(runs: impl Iterator<Item = &'a Run>) -> Self {
-        let (mut first, mut reach) = (Vec::new(), Vec::new());
-        let mut end = 0;
-        for run in runs {
-            end = run.last.max(end);
-            first.push(run.first);
-            reach.push(end);
-        }
-        Self { first, reach }
-    }
-
-    fn up_to(&self, at: Ns) -> Option<Ns> {
-        let i = self.first.partition_point(|&f| f <= at).checked_sub(1)?;
-        Some(self.reach[i].min(at))
-    }
-}
-
-/// How sure a call that returned makes it that nothing its process submitted before is still queued.
-fn proves(call: &CudaCall) -> Option<Known> {
-    match call.family {
-        // An event may have been recorded long before the last submit.
-        CudaFamily::Synchronize if call.name.contains("Event") => Some(Known::Bounded),
-        CudaFamily::Synchronize => Some(Known::Drained),
-        CudaFamily::Copy if !call.name.contains("Async") => Some(Known::Drained),
-        _ => None,
-    }
-}
-
-/// The `Empty` and `Wait` events of all calls. A device is empty when each process that submitted to it has
-/// had a call return since, before which it submitted nothing more.
-fn synchronise(threads: &[&Thread], runs: &[Run], end: Ns) -> Vec<Event> {
-    let mut by_thread: BTreeMap<ThreadKey, Last> = BTreeMap::new();
-    let mut by_process: BTreeMap<u32, (Last, Vec<ThreadKey>)> = BTreeMap::new();
-    for thread in threads {
-        let last = Last::new(runs.iter().filter(|r| r.thread == thread.key));
-        by_thread.insert(thread.key, last);
-        let process = || (Last::new(runs.iter().filter(|r| r.pid == thread.pid)), Vec::new());
-        by_process.entry(thread.pid).or_insert_with(process).1.push(thread.key);
-    }
-    let mut calls: Vec<(Ns, &Thread, &CudaCall, Known)> = Vec::new();
-    for &thread in threads {
-        for (i, call) in thread.calls.iter().enumerate() {
-            let Some(known) = proves(call) else { continue };
-            let next = thread.calls.get(i + 1).map(|c| c.entry);
-            let submit = thread.submits.partition_point(|s| s.first <= call.entry);
-            let submit = thread.submits.get(submit).map(|s| s.first);
-            let over = next.into_iter().chain(submit).min().unwrap_or(end);
-            calls.push((call.exit.unwrap_or(over), thread, call, known));
+    let mut spans: Vec<Span> = runs.map(|s| Span::new(s.first, s.last)).chain(calls).collect();
+    spans.sort_unstable();
+    let mut apart: Vec<Span> = Vec::with_capacity(spans.len());
+    for span in spans {
+        match apart.last_mut() {
+            Some(last) if span.start <= last.end => last.end = last.end.max(span.end),
+            _ => apart.push(span),
         }
     }
-    calls.sort_by_key(|&(exit, thread, call, known)| (exit, call.entry, thread.key, known));
-
-    // Per process: the entry of the last call that left it empty, and how sure that is.
-    let mut emptied: BTreeMap<u32, (Ns, Known)> = BTreeMap::new();
-    let mut events = Vec::new();
-    for (exit, thread, call, known) in calls {
-        let Some((own, members)) = by_process.get(&thread.pid) else { continue };
-        let since = emptied.get(&thread.pid).map(|e| e.0);
-        let queued = own.up_to(call.entry).is_some_and(|at| since.is_none_or(|s| at > s));
-        if queued && call.family == CudaFamily::Synchronize && exit > call.entry {
-            events.push(Event { at: call.entry, what: What::Wait(exit) });
-        }
-        let more = members
-            .iter()
-            .filter(|&&m| m != thread.key)
-            .any(|m| by_thread.get(m).and_then(|l| l.up_to(exit)).is_some_and(|at| at > call.entry));
-        if call.exit.is_none() || more {
-            continue;
-        }
-        let entry = emptied.get(&thread.pid).map_or(call.entry, |e| e.0.max(call.entry));
-        emptied.insert(thread.pid, (entry, known));
-        let others = by_process.iter().filter(|(pid, _)| **pid != thread.pid);
-        let mut sure = Some(known);
-        for (pid, (last, _)) in others {
-            let Some(at) = last.up_to(exit) else { continue };
-            let other = emptied.get(pid).filter(|e| e.0 >= at).map(|e| e.1);
-            // `Known` is ordered from sure to unsure.
-            sure = sure.zip(other).map(|(a, b)| a.max(b));
-        }
-        if let Some(known) = sure {
-            events.push(Event { at: exit, what: What::Empty(known) });
-        }
-    }
-    events
+    apart
 }

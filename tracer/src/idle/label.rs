@@ -12,13 +12,14 @@ use crate::trace::{Ns, Span, ThreadKey};
 pub(super) struct Placing {
     pub placed: Vec<PlacedIdle>,
     pub unplaced: Vec<UnplacedIdle>,
-    /// Where the queue has the idle of `unplaced` that lies between submits.
-    pub between_submits: Vec<Span>,
+    /// Where the queue has the idle of `unplaced` that lies between submits, where that is wanted.
+    pub between_submits: Option<Vec<Span>>,
 }
 
-/// How far what calls say and what the device says agree in a window.
+/// A device window, and how far what calls say and what the device says agree in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Agreement {
+    pub window: Span,
     /// The device read no busy time at all.
     pub all_idle: bool,
     /// The device was busier than stretches that calls prove empty allow.
@@ -35,7 +36,7 @@ impl Placing {
             while at < gap.span.end {
                 let silence = edges.silences.get(i);
                 let from = silence.map_or(Ns::MAX, |s| s.span.start).clamp(at, gap.span.end);
-                self.in_burst(edges, gap, Span::new(at, from));
+                self.in_burst(edges, gap, Span::new(at, from), agreement.window);
                 let Some(silence) = silence else { break };
                 let to = silence.span.end.clamp(from, gap.span.end);
                 let span = Span::new(from, to);
@@ -57,7 +58,7 @@ impl Placing {
     }
 
     /// Idle between submits that are less than a silence apart.
-    fn in_burst(&mut self, edges: &Edges, gap: &Gap, span: Span) {
+    fn in_burst(&mut self, edges: &Edges, gap: &Gap, span: Span, window: Span) {
         if span.is_empty() {
             return;
         }
@@ -74,10 +75,12 @@ impl Placing {
                 device_inferred: edges.inferred,
             });
         }
-        self.between_submits.push(span);
+        if let Some(spans) = &mut self.between_submits {
+            spans.push(span);
+        }
         let reason = format!("between submits less than {} us apart", SILENCE_NS / 1000);
         self.unplace(UnplacedIdle {
-            span: burst.span,
+            span: burst.span.intersect(window).unwrap_or(span),
             ns: span.len(),
             reason,
             launch_bound: true,
@@ -122,7 +125,7 @@ fn next_submit(edges: &Edges, at: Ns) -> Option<(ThreadKey, Ns)> {
 
 /// Nobody submitted again: whoever did last, if alive, is the one the device went on waiting for.
 fn last_feeder(timeline: &Timeline, edges: &Edges, span: Span) -> Option<ThreadKey> {
-    let last = edges.runs.iter().max_by_key(|r| (r.last, std::cmp::Reverse(r.thread)))?;
+    let last = edges.last?;
     let thread = timeline.threads.get(&last.thread)?;
     thread.exited.is_none_or(|exited| exited >= span.end).then_some(last.thread)
 }

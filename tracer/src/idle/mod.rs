@@ -3,12 +3,16 @@
 //! The device says how much (`mass`), host edges say where (`edges`, `queue`), and `label` says how each
 //! piece is known and whose submit ends it. `docs/placement.md` has the method and what it reaches.
 
+mod cost;
+mod drain;
 mod edges;
 mod label;
 mod mass;
 mod model;
 mod place;
 mod queue;
+#[cfg(test)]
+mod recordings;
 mod runs;
 mod trim;
 

@@ -1,5 +1,6 @@
 //! Ties the parts together, one device after another.
 
+use super::cost;
 use super::edges::Edges;
 use super::label::{Agreement, Placing};
 use super::mass::{Window, windows};
@@ -21,23 +22,31 @@ pub struct Located {
 /// The idle time of every device, in index order. With `range`, of the device windows that lie in it.
 #[must_use]
 pub fn place(timeline: &Timeline, range: Option<Span>) -> Vec<DeviceIdle> {
-    locate(timeline, range).into_iter().map(|located| located.idle).collect()
+    let devices = timeline.devices.iter();
+    devices.map(|(&index, track)| of_device(timeline, index, track, range, false).idle).collect()
 }
 
 /// As [`place`], with the finest placement there is.
 #[must_use]
 pub fn locate(timeline: &Timeline, range: Option<Span>) -> Vec<Located> {
     let devices = timeline.devices.iter();
-    devices.map(|(&index, track)| of_device(timeline, index, track, range)).collect()
+    devices.map(|(&index, track)| of_device(timeline, index, track, range, true)).collect()
 }
 
-fn of_device(timeline: &Timeline, device: u32, track: &DeviceTrack, range: Option<Span>) -> Located {
-    let edges = Edges::of_device(timeline, device);
+fn of_device(
+    timeline: &Timeline,
+    device: u32,
+    track: &DeviceTrack,
+    range: Option<Span>,
+    fine: bool,
+) -> Located {
+    let mut edges = Edges::of_device(timeline, device);
     let windows = windows(track, timeline.span, |span| edges.copied(span));
     let chosen = choose(&windows, range);
     let mut idle = DeviceIdle { device, ..DeviceIdle::default() };
     idle.window = hull(&chosen, range.unwrap_or(timeline.span));
-    let mut placing = Placing::default();
+    edges.costs = cost::fit(&edges.runs, &windows);
+    let mut placing = Placing { between_submits: fine.then(Vec::new), ..Placing::default() };
     let mut carry = Carry::default();
     for window in &windows {
         // Windows ahead of the range are placed too: what they leave queued lasts into it.
@@ -64,7 +73,7 @@ fn of_device(timeline: &Timeline, device: u32, track: &DeviceTrack, range: Optio
     count(&edges, &mut idle);
     idle.placed = placing.placed;
     idle.unplaced = placing.unplaced;
-    Located { idle, between_submits: placing.between_submits }
+    Located { idle, between_submits: placing.between_submits.unwrap_or_default() }
 }
 
 /// The windows that lie in `range`; those next to its ends are there only if they have a reading.
@@ -112,9 +121,9 @@ fn place_window(
     };
     let found: u64 = gaps.iter().map(|g| g.span.len()).sum();
     let vouched = trim(&mut gaps, found - mass);
-    // A reading is a whole percent, so half of one is no contradiction.
-    let contradicted = vouched > window.len() / 200;
-    into.take(timeline, edges, &gaps, Agreement { all_idle, contradicted });
+    // Readings are whole percents and their windows' stamps some milliseconds off, which contradicts nothing.
+    let contradicted = vouched > window.len() / 50;
+    into.take(timeline, edges, &gaps, Agreement { window, all_idle, contradicted });
     next
 }
 
@@ -130,7 +139,7 @@ fn in_waits(
 ) -> Carry {
     let (gaps, next) = gaps(window, &edges.events(window), carry, 0);
     let outside: u64 = gaps.iter().map(|g| g.span.len()).sum();
-    let agreement = Agreement { all_idle: false, contradicted: false };
+    let agreement = Agreement { window, all_idle: false, contradicted: false };
     into.take(timeline, edges, &gaps, agreement);
     let burst = edges.bursts.partition_point(|b| b.span.start < window.end).checked_sub(1);
     into.unplace(UnplacedIdle {

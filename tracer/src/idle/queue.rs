@@ -1,10 +1,11 @@
-//! The device as one queue: every submit costs the same, unknown, time.
+//! The device as one queue: submits cost an unknown time, in proportion to their weights.
 
+use super::cost::AVERAGE;
 use super::model::Known;
 use crate::trace::{Ns, Span};
 
-/// Resolution of the work left over from one window to the next, parts of a submit.
-const UNIT: u128 = 1024;
+/// Resolution of the work left over from one window to the next, parts of a weight.
+const UNIT: u64 = 64;
 
 /// What host edges say in a device window. Sorted, an `Empty` goes before a `Submit` of the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,14 +20,14 @@ pub(super) enum What {
     Empty(Known),
     /// A synchronise call waits, up to the time given, for work that was queued when it began.
     Wait(Ns),
-    /// So many submits.
+    /// Submits of this weight in all.
     Submit(u64),
 }
 
 /// The queue's state between two windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Carry {
-    /// Work left, in parts of a submit.
+    /// Work left, in parts of a weight.
     units: u64,
     empty: Option<Known>,
 }
@@ -34,7 +35,7 @@ pub(super) struct Carry {
 impl Default for Carry {
     /// Nothing is known of what came before: one submit may be under way.
     fn default() -> Self {
-        Self { units: 1024, empty: None }
+        Self { units: UNIT * AVERAGE, empty: None }
     }
 }
 
@@ -46,25 +47,25 @@ pub(super) struct Gap {
     pub empty: Option<Known>,
 }
 
-/// The gaps in `window` if every submit costs `cost` ns, and the state at its end.
-pub(super) fn gaps(window: Span, events: &[Event], carry: Carry, cost: u64) -> (Vec<Gap>, Carry) {
-    let mut gaps = Vec::new();
-    let left = u128::from(carry.units) * u128::from(cost) / UNIT;
+/// Walks `window` as if a weight of one cost `cost` ns, hands over its gaps in order, and gives the state at
+/// its end.
+fn sweep(window: Span, events: &[Event], carry: Carry, cost: u64, mut gap: impl FnMut(Gap)) -> Carry {
+    let left = u128::from(carry.units) * u128::from(cost) / u128::from(UNIT);
     let mut done = window.start.saturating_add(narrow(left));
     let mut covered = done;
     let mut empty = carry.empty;
     let mut gap = |from: Ns, to: Ns, empty| {
         let span = Span::new(from.min(window.end), to.min(window.end));
         if !span.is_empty() {
-            gaps.push(Gap { span, empty });
+            gap(Gap { span, empty });
         }
     };
     for event in events {
         match event.what {
-            What::Submit(count) => {
+            What::Submit(weight) => {
                 gap(covered, event.at, empty);
                 empty = None;
-                done = done.max(event.at).saturating_add(count.saturating_mul(cost));
+                done = done.max(event.at).saturating_add(weight.saturating_mul(cost));
                 covered = covered.max(done);
             }
             What::Wait(end) => {
@@ -82,17 +83,27 @@ pub(super) fn gaps(window: Span, events: &[Event], carry: Carry, cost: u64) -> (
         }
     }
     gap(covered, window.end, empty);
-    let left = u128::from(done.saturating_sub(window.end)) * UNIT;
+    let left = u128::from(done.saturating_sub(window.end)) * u128::from(UNIT);
     let units = left.checked_div(u128::from(cost)).map_or(0, narrow);
-    (gaps, Carry { units, empty })
+    Carry { units, empty }
+}
+
+/// The gaps in `window` if a weight of one costs `cost` ns, and the state at its end.
+pub(super) fn gaps(window: Span, events: &[Event], carry: Carry, cost: u64) -> (Vec<Gap>, Carry) {
+    let mut gaps = Vec::new();
+    let carry = sweep(window, events, carry, cost, |gap| gaps.push(gap));
+    (gaps, carry)
 }
 
 /// The largest cost at which the queue is busy for no more than `busy` ns of the window, with its gaps.
 /// `None` where even submits that cost nothing leave it busier: calls wait for longer than the device was
 /// busy.
 pub(super) fn fit(window: Span, events: &[Event], carry: Carry, busy: u64) -> Option<(Vec<Gap>, Carry)> {
-    let idle = |gaps: &[Gap]| gaps.iter().map(|g| g.span.len()).sum::<u64>();
-    let fits = |cost: u64| window.len() - idle(&gaps(window, events, carry, cost).0) <= busy;
+    let fits = |cost: u64| {
+        let mut idle = 0;
+        sweep(window, events, carry, cost, |gap| idle += gap.span.len());
+        window.len() - idle <= busy
+    };
     if !fits(0) {
         return None;
     }

@@ -34,6 +34,10 @@ fn laws(idle: &DeviceIdle) {
     for pair in idle.placed.windows(2) {
         assert!(pair[0].span.end <= pair[1].span.start, "{pair:?} overlap");
     }
+    for rest in &idle.unplaced {
+        assert_eq!(rest.span.intersect(idle.window), Some(rest.span), "{rest:?} is outside the window");
+        assert!(rest.ns <= rest.span.len());
+    }
     for piece in &idle.placed {
         assert!(!piece.span.is_empty());
         assert_eq!(piece.span.intersect(idle.window), Some(piece.span), "{piece:?} is outside the window");
@@ -238,6 +242,30 @@ fn another_process_may_still_keep_the_device_busy() {
     };
     assert_eq!(placed(trace(true)).placed[0].known, Known::Drained);
     assert_eq!(placed(trace(false)).placed[0].known, Known::Inferred);
+}
+
+#[test]
+fn a_copy_thread_proves_nothing_while_the_job_waits() {
+    let trace = || {
+        let trace = job(&[80.0]).thread(1, 2, "copy").submits(1, 0, 0, 1);
+        trace.call(1, CudaFamily::Synchronize, "cuStreamSynchronize", 0, 80 * MS)
+    };
+    let alone = placed(trace());
+    assert_eq!(spans(&alone), [(80_000, 100_000, Known::Drained)]);
+    for name in ["cuMemcpyHtoD_v2", "cuMemcpyDtoH_v2"] {
+        assert_eq!(placed(trace().call(2, CudaFamily::Copy, name, 10 * MS, 20 * MS)), alone, "{name}");
+    }
+}
+
+#[test]
+fn a_copy_to_the_host_leaves_the_device_empty() {
+    let trace = |name| {
+        let trace = job(&[50.0]).submits(1, 0, 0, 1).call(1, CudaFamily::Copy, name, MS, 50 * MS);
+        placed(trace).placed[0].known
+    };
+    assert_eq!(trace("cuMemcpyDtoH_v2"), Known::Drained);
+    assert_eq!(trace("cuMemcpyDtoHAsync_v2"), Known::Bounded);
+    assert_eq!(trace("cuMemcpyHtoD_v2"), Known::Inferred);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use blazesym::Pid;
 use blazesym::symbolize::source::{Elf, Process, Source};
-use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
+use blazesym::symbolize::{CodeInfo, Input, Reason, Sym, Symbolized, Symbolizer};
 
 use super::demangle::demangle;
 use super::files::{FileName, Files};
@@ -169,9 +169,20 @@ fn symbolize(source: &Source, input: Input<&[u64]>, count: usize) -> Result<Vec<
 
 fn one(symbolized: Symbolized) -> Named {
     match symbolized {
-        Symbolized::Unknown(reason) => Named::Unknown(reason.to_string()),
+        Symbolized::Unknown(reason) => Named::Unknown(words(reason).to_owned()),
         Symbolized::Sym(sym) if sym.name.is_empty() => Named::Unknown("a function without a name".into()),
         Symbolized::Sym(sym) => Named::Frames(frames(&sym)),
+    }
+}
+
+fn words(reason: Reason) -> &'static str {
+    match reason {
+        Reason::InvalidFileOffset => "the address lies in no code of this file",
+        Reason::MissingSyms => "the file is stripped: only its exported functions have names",
+        Reason::UnknownAddr => "no function of this file's symbols holds the address",
+        Reason::Unmapped | Reason::MissingComponent => "not mapped any more",
+        Reason::Unsupported => "a kind of file whose symbols cannot be read",
+        _ => "the file's symbols cannot be read",
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::identity::{Identity, Names, share_process};
 use super::model::{DeviceTrack, Thread, Timeline};
-use super::order::{keep, order};
+use super::order::{keep, keep_in, order};
 use super::shorts::Index;
 use super::slices::{Life, slices, tidy};
 use super::waits;
@@ -52,31 +52,13 @@ impl Sorter {
     fn take(&mut self, record: Record) {
         let timeline = &mut self.timeline;
         match record {
-            Record::Host(host) => return keep(&mut self.host, host),
-            Record::Device(device) => {
-                return keep(self.devices.entry(device.index).or_default(), device);
-            }
-            Record::Probe(probe) => return timeline.probes.push(probe),
-            Record::File(file) => {
-                let mut slot = timeline.files.remove(&file.id);
-                let id = file.id;
-                keep(&mut slot, file);
-                timeline.files.extend(slot.map(|file| (id, file)));
-                return;
-            }
-            Record::Stack(stack) => {
-                let mut slot = timeline.stacks.remove(&stack.id);
-                let id = stack.id;
-                keep(&mut slot, stack);
-                timeline.stacks.extend(slot.map(|stack| (id, stack)));
-                return;
-            }
+            Record::Host(host) => keep(&mut self.host, host),
+            Record::Device(device) => keep(self.devices.entry(device.index).or_default(), device),
+            Record::Probe(probe) => timeline.probes.push(probe),
+            Record::File(file) => keep_in(&mut timeline.files, file.id, file),
+            Record::Stack(stack) => keep_in(&mut timeline.stacks, stack.id, stack),
             Record::Symbol(symbol) => {
-                let at = (symbol.pid, symbol.address);
-                let mut slot = timeline.names.remove(&at);
-                keep(&mut slot, Arc::new(symbol));
-                timeline.names.extend(slot.map(|symbol| (at, symbol)));
-                return;
+                keep_in(&mut timeline.names, (symbol.pid, symbol.address), Arc::new(symbol));
             }
             Record::Mapping(mapping) => {
                 self.saw(mapping.at, mapping.at);
@@ -314,7 +296,7 @@ fn life(
     let since = [identity.target_since, own].into_iter().flatten().min().unwrap_or(span.start);
     // Finding the first targets takes a moment after the recording's start, and what they did in it was
     // running unless an interval cut at the start says otherwise.
-    let from_start = kind == TargetKind::Named && since <= recording.start.saturating_add(host.tick_ns);
+    let from_start = kind != TargetKind::Adopted && since <= recording.start.saturating_add(host.tick_ns);
     let seen_from = if identity.born.is_some() || from_start { span.start } else { since };
     Life { span, seen_from }
 }

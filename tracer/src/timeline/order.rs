@@ -1,5 +1,7 @@
 //! Puts records in an order that does not depend on the order they came in.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::trace::Ns;
@@ -19,5 +21,16 @@ pub(super) fn content<T: Serialize>(record: &T) -> Vec<u8> {
 pub(super) fn keep<T: Serialize>(slot: &mut Option<T>, record: T) {
     if slot.as_ref().is_none_or(|kept| content(kept) < content(&record)) {
         *slot = Some(record);
+    }
+}
+
+/// As [`keep`], in a map.
+pub(super) fn keep_in<K: Ord, T: Serialize>(map: &mut BTreeMap<K, T>, key: K, record: T) {
+    match map.get_mut(&key) {
+        Some(kept) if content(kept) >= content(&record) => {}
+        Some(kept) => *kept = record,
+        None => {
+            map.insert(key, record);
+        }
     }
 }

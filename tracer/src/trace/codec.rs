@@ -45,6 +45,9 @@ pub(super) fn decode(payload: &mut &[u8]) -> Option<Decoded> {
 }
 
 fn decode_one(body: &[u8]) -> Decoded {
+    if body.is_empty() {
+        return Decoded::Undecodable;
+    }
     if let Ok(record) = decode_body(body) {
         return Decoded::Record(Box::new(record));
     }

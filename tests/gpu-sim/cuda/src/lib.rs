@@ -1,6 +1,5 @@
 //! A stand-in for `libcuda.so.1`: the driver's exported names, with a simulated device behind them
 //! (`docs/simulated-device.md`). A kernel does nothing but last as long as its name or its grid says.
-#![expect(clippy::missing_safety_doc, reason = "the contract of each entry point is the CUDA driver's")]
 
 mod abi;
 mod context;

@@ -41,10 +41,13 @@ impl Kernel {
         if !path.exists() {
             return Err(CaptureError::NoBtf { path: path.to_owned() });
         }
-        let btf = Btf::from_file(path).map_err(|e| CaptureError::Kernel {
+        let failed = |source: Box<dyn std::error::Error + Send + Sync>| CaptureError::Kernel {
             what: format!("reading {}", path.display()),
-            source: Box::new(e),
-        })?;
+            source,
+        };
+        // In one go: sysfs answers many small reads slowly.
+        let bytes = std::fs::read(path).map_err(|e| failed(e.into()))?;
+        let btf = Btf::from_bytes(&bytes).map_err(|e| failed(e.into()))?;
         let offsets = FIELDS.iter().map(|f| field_offset(&btf, f).unwrap_or(MISSING)).collect();
         let helpers = enum_names(&btf, "bpf_func_id");
         Ok(Self { btf, offsets, helpers })

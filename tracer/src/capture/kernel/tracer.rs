@@ -152,6 +152,19 @@ impl Tracer {
             .collect()
     }
 
+    /// Kernel ids of the loaded programs.
+    #[must_use]
+    pub fn program_ids(&self) -> Vec<u32> {
+        self.ebpf.programs().filter_map(|(_, p)| p.info().ok()).map(|info| info.id()).collect()
+    }
+
+    /// Instructions the verifier walked for each loaded program (its limit is a million).
+    #[must_use]
+    pub fn verified(&self) -> Vec<(String, u32)> {
+        let count = |p: &aya::programs::Program| p.info().ok()?.verified_instruction_count();
+        self.ebpf.programs().filter_map(|(name, p)| Some((name.to_owned(), count(p)?))).collect()
+    }
+
     /// Makes all threads of a process targets; children and new threads inherit it in the kernel.
     /// A process that is gone, and the tracer's own, are left out.
     ///

@@ -116,12 +116,13 @@ fn a_record_of_a_later_kind_is_counted_and_passed_over() {
     let (mut payload, mut scratch) = (Vec::new(), Vec::new());
     codec::encode(&counter(1), &mut payload, &mut scratch).unwrap();
     payload.extend([3, 200, 1, 42]); // kind 200
+    payload.push(0); // nothing
     payload.extend([2, 1, 0xff]); // `Probe` with a name longer than the record
     codec::encode(&counter(2), &mut payload, &mut scratch).unwrap();
     let (records, damage) = read(&framed(&payload)).unwrap();
     assert_eq!(records, [counter(1), counter(2)]);
     let kinds: Vec<_> = damage.iter().map(|d| (d.kind, d.records)).collect();
-    assert_eq!(kinds, [(DamageKind::LaterKind, 1), (DamageKind::Undecodable, 1)]);
+    assert_eq!(kinds, [(DamageKind::LaterKind, 1), (DamageKind::Undecodable, 2)]);
     assert_eq!(damage[0].loss(5).cause, LossCause::Undecodable);
 }
 

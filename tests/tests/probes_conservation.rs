@@ -1,0 +1,137 @@
+//! Nothing is lost unseen: every switch of a thread is a record, part of a total, or a counted loss.
+
+use std::time::{Duration, Instant};
+
+use serial_test::file_serial;
+use whyidle::capture::tracer::Config;
+use whyidle::trace::{LossCause, LossClass, Record, TargetKind, WaitTotal};
+use whyidle_tests::privileged::{Child, Observed, attach};
+
+const PAGE: u32 = 4096;
+
+struct Counted {
+    switches: u64,
+    delivered: u64,
+    totalled: u64,
+    dropped: u64,
+    seen: Observed,
+}
+
+/// Runs a scenario without reading the ring until it is over, and counts what came of each switch.
+fn count(ring_bytes: u32, threshold_ns: u64, scenario: impl FnOnce()) -> Counted {
+    let mut child = Child::fork(scenario);
+    let config = Config { ring_bytes, threshold_ns, sample_hz: 0, ..Config::default() };
+    let mut tracer = attach(&config);
+    tracer.add_process(child.pid, TargetKind::Named).expect("the child becomes a target");
+    // Asleep at the barrier: this switch-out was before, its switch-in comes after.
+    let before = child.switches();
+    child.go();
+    let begun = Instant::now();
+    while !child.finished(Duration::from_secs(1)) {
+        assert!(begun.elapsed() < Duration::from_secs(60));
+    }
+    child.until_asleep();
+    // Asleep for good: this switch-out has no switch-in.
+    let switches = child.switches() - before;
+    let mut records = Vec::new();
+    tracer.finish(&mut |r| records.push(r)).expect("finish");
+    let seen = Observed { pid: child.pid, records };
+    let main = seen.main_thread();
+    let delivered = seen.waits().filter(|w| w.thread == main && !w.cut_end).count() as u64;
+    let totalled = seen.totals().filter(|t| t.thread == main).map(|t| t.count).sum();
+    let dropped = seen.losses().filter(|l| l.class == LossClass::OffCpu).map(|l| l.count).sum();
+    Counted { switches, delivered, totalled, dropped, seen }
+}
+
+fn naps(n: u32) -> impl FnOnce() {
+    move || (0..n).for_each(|_| std::thread::sleep(Duration::from_millis(1)))
+}
+
+#[test]
+#[file_serial(probes)]
+fn a_ring_that_holds_all_drops_nothing() {
+    let c = count(1 << 20, 100_000, naps(300));
+    assert!(c.switches >= 300);
+    assert_eq!(c.dropped, 0);
+    assert_eq!(c.delivered + c.totalled, c.switches);
+}
+
+#[test]
+#[file_serial(probes)]
+fn a_ring_too_small_says_how_many() {
+    let c = count(PAGE, 100_000, naps(300));
+    assert!(c.switches >= 300);
+    assert!(c.delivered >= 1, "one page holds a few");
+    assert!(c.dropped > 200, "{} of {}", c.dropped, c.switches);
+    assert_eq!(c.delivered + c.totalled + c.dropped, c.switches, "delivered, added up or dropped");
+    let risk: u64 = c.seen.losses().filter(|l| l.cause == LossCause::RingFull).map(|l| l.ns_at_risk).sum();
+    assert!(risk >= 200 * 1_000_000, "a millisecond a nap at least: {risk}");
+}
+
+#[test]
+#[file_serial(probes)]
+fn short_waits_are_added_up() {
+    let c = count(1 << 20, 1_000_000_000_000, naps(200));
+    // Only the wait under way at attach is no total.
+    assert_eq!((c.delivered, c.dropped), (1, 0));
+    assert_eq!(c.totalled + 1, c.switches);
+    let main = c.seen.main_thread();
+    let naps: Vec<&WaitTotal> = c
+        .seen
+        .totals()
+        .filter(|t| t.thread == main && i64::from(t.syscall) == libc::SYS_clock_nanosleep)
+        .collect();
+    let slept: u64 = naps.iter().map(|t| t.blocked_ns).sum();
+    assert!(slept >= 200 * 1_000_000, "{slept}");
+    for t in naps {
+        assert!(t.first < t.last && t.count > 0);
+        assert!(t.blocked_ns + t.runnable_ns <= t.last - t.first);
+    }
+}
+
+/// Two threads that hand a byte back and forth: whoever waits is woken by the other.
+#[test]
+#[file_serial(probes)]
+fn the_waker_is_known() {
+    const HANDS: u32 = 3000;
+    let seen = whyidle_tests::privileged::observe(&Config { sample_hz: 0, ..Config::default() }, || {
+        use std::io::{Read, Write};
+        let (mut ping_in, mut ping_out) = std::io::pipe().expect("pipe");
+        let (mut pong_in, mut pong_out) = std::io::pipe().expect("pipe");
+        let other = std::thread::spawn(move || {
+            let mut byte = [0];
+            while ping_in.read_exact(&mut byte).is_ok() && pong_out.write_all(&byte).is_ok() {}
+        });
+        let mut byte = [7];
+        for i in 0..HANDS {
+            ping_out.write_all(&byte).expect("ping");
+            pong_in.read_exact(&mut byte).expect("pong");
+            if i % 4 == 0 {
+                // Makes some of the other's waits long.
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        }
+        drop((ping_out, pong_in));
+        other.join().expect("the other");
+    });
+    let main = seen.main_thread();
+    let other = seen
+        .threads()
+        .find(|t| t.pid == seen.pid && t.key != main && t.born.is_some())
+        .expect("the other's birth was seen")
+        .key;
+    let (mut known, mut all) = (0u64, 0u64);
+    for w in seen.waits_in(libc::SYS_read).filter(|w| w.woken.is_some()) {
+        let expected = if w.thread == main { other } else { main };
+        all += 1;
+        known += u64::from(w.waker.as_ref().and_then(|w| w.thread) == Some(expected));
+    }
+    for t in seen.totals().filter(|t| i64::from(t.syscall) == libc::SYS_read && t.blocked_ns > 0) {
+        let expected = if t.thread == main { other } else { main };
+        all += t.count;
+        known += if t.waker == Some(expected) { t.count } else { 0 };
+    }
+    assert!(all >= u64::from(HANDS), "{all} waits");
+    assert!(known * 1000 >= all * 999, "{known} of {all}");
+    assert!(seen.records.iter().all(|r| !matches!(r, Record::Loss(_))));
+}

@@ -1,0 +1,80 @@
+//! Every program loads and attaches; dropping the tracer leaves nothing behind.
+
+use serial_test::file_serial;
+use whyidle::capture::kernel::btf::Kernel;
+use whyidle::capture::kernel::probes::PROBES;
+use whyidle::capture::tracer::Config;
+use whyidle_tests::privileged::attach;
+
+/// A program stays until its last run is over.
+const TRIES: u32 = 200;
+
+#[test]
+#[file_serial(probes)]
+fn every_program_this_kernel_can_have_is_attached() {
+    let kernel = Kernel::running().expect("BTF");
+    let tracer = attach(&Config::default());
+    let statuses = tracer.probes();
+    for probe in PROBES {
+        let status = statuses.iter().find(|s| s.name == probe.program);
+        match probe.requirements(&kernel) {
+            Ok(()) => {
+                let status = status.unwrap_or_else(|| panic!("{} has no status", probe.program));
+                assert!(status.attached, "{}: {}", status.name, status.reason);
+            }
+            Err(reason) => {
+                // A variant for other kernels has no line, everything else says why it is not there.
+                if let Some(status) = status {
+                    assert_eq!(status.reason, reason);
+                } else {
+                    assert!(
+                        PROBES
+                            .iter()
+                            .any(|p| p.variant_of == Some(probe.program)
+                                || probe.variant_of == Some(p.program))
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[file_serial(probes)]
+fn programs_are_far_from_the_verifiers_limit() {
+    let tracer = attach(&Config::default());
+    let verified = tracer.verified();
+    assert!(!verified.is_empty());
+    for (name, instructions) in verified {
+        assert!(instructions < 200_000, "{name}: {instructions}");
+    }
+}
+
+#[test]
+#[file_serial(probes)]
+fn nothing_stays_attached() {
+    let tracer = attach(&Config::default());
+    let ids = tracer.program_ids();
+    assert!(ids.len() >= 10, "{ids:?}");
+    let loaded = || {
+        let mut all = aya::programs::loaded_programs().filter_map(Result::ok).map(|p| p.id());
+        all.any(|id| ids.contains(&id))
+    };
+    assert!(loaded(), "they are there while attached");
+    drop(tracer);
+    for _ in 0..TRIES {
+        if !loaded() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("programs {ids:?} stayed");
+}
+
+#[test]
+#[file_serial(probes)]
+fn samples_can_be_off() {
+    let tracer = attach(&Config { sample_hz: 0, ..Config::default() });
+    let status = tracer.probes().into_iter().find(|s| s.name == "cpu_sample").expect("a status");
+    assert!(!status.attached && !status.reason.is_empty());
+}

@@ -1,0 +1,144 @@
+//! What limits the report: losses, a cut trace, steps of the governor, threads without names.
+
+use std::collections::BTreeMap;
+
+use super::{LossLine, off_cpu};
+use crate::cause::{Ledger, seconds};
+use crate::idle::DeviceIdle;
+use crate::timeline::{Timeline, apportion};
+use crate::trace::{LossCause, LossClass, TargetKind};
+
+/// Lost records by class, processor and cause, added up.
+pub(super) fn losses(timeline: &Timeline) -> Vec<LossLine> {
+    let mut lost: BTreeMap<(LossClass, Option<u32>, LossCause), (u64, u64)> = BTreeMap::new();
+    for loss in &timeline.losses {
+        let slot = lost.entry((loss.class, loss.cpu, loss.cause)).or_default();
+        slot.0 = slot.0.saturating_add(loss.count);
+        slot.1 = slot.1.saturating_add(loss.ns_at_risk);
+    }
+    lost.into_iter()
+        .filter(|(_, (count, _))| *count > 0)
+        .map(|((class, cpu, cause), (count, ns_at_risk))| LossLine {
+            class: class_name(class).to_owned(),
+            cpu,
+            cause: cause_name(cause).to_owned(),
+            count,
+            ns_at_risk,
+        })
+        .collect()
+}
+
+fn class_name(class: LossClass) -> &'static str {
+    match class {
+        LossClass::OffCpu => "off-cpu",
+        LossClass::WaitTotal => "wait-total",
+        LossClass::Lifecycle => "lifecycle",
+        LossClass::Sample => "sample",
+        LossClass::Stack => "stack",
+        LossClass::File => "file",
+        LossClass::Cuda => "cuda",
+        LossClass::Block => "block",
+        LossClass::Fault => "fault",
+        LossClass::Stored => "stored",
+    }
+}
+
+fn cause_name(cause: LossCause) -> &'static str {
+    match cause {
+        LossCause::RingFull => "ring-full",
+        LossCause::MapFull => "map-full",
+        LossCause::Recursion => "recursion",
+        LossCause::TimeTravel => "time-travel",
+        LossCause::ReadFault => "read-fault",
+        LossCause::Userspace => "userspace",
+        LossCause::Damaged => "damaged",
+        LossCause::Undecodable => "undecodable",
+    }
+}
+
+pub(super) fn notes(timeline: &Timeline, devices: &[(DeviceIdle, Ledger)]) -> Vec<String> {
+    let mut notes = Vec::new();
+    if timeline.ended.is_none() {
+        notes.push(
+            "The recording is cut: it did not end in order, and what came after its last frame is missing."
+                .into(),
+        );
+    }
+    if devices.is_empty() {
+        notes.push(
+            "No device was read: there is no GPU idle time in this report, only what threads waited for."
+                .into(),
+        );
+        notes.extend(off_cpu::summary(timeline));
+    }
+    for (idle, _) in devices {
+        let inferred: u64 = idle.placed.iter().filter(|p| p.device_inferred).map(|p| p.span.len()).sum();
+        if inferred > 0 {
+            notes.push(format!(
+                "GPU {}: device inferred for {} of its gaps, as the processes use several devices.",
+                idle.device,
+                seconds(inferred)
+            ));
+        }
+        let unplaced: u64 = idle.unplaced.iter().map(|u| u.ns).sum();
+        if unplaced > 0 {
+            notes.push(format!(
+                "GPU {}: {} of {} idle could not be placed between host events.",
+                idle.device,
+                seconds(unplaced),
+                seconds(idle.idle_ns)
+            ));
+        }
+    }
+    notes.extend(timeline.steps.iter().map(|step| {
+        let after = step.at.saturating_sub(timeline.span.start);
+        format!("To stay within its budget the tracer took a step after {}: {}.", seconds(after), step.what)
+    }));
+    notes.extend(unnamed(timeline));
+    let missing: Vec<&str> =
+        timeline.probes.iter().filter(|p| !p.attached).map(|p| p.name.as_str()).collect();
+    if !missing.is_empty() {
+        notes.push(format!("{} probes could not be attached; what they see is missing.", missing.len()));
+    }
+    notes.extend(adopted(timeline));
+    notes
+}
+
+/// Share of sampled user stacks whose innermost frame has no name.
+fn unnamed(timeline: &Timeline) -> Option<String> {
+    let mut stacks: BTreeMap<u64, u64> = BTreeMap::new();
+    for sample in timeline.threads.values().flat_map(|t| &t.samples) {
+        *stacks.entry(sample.user_stack).or_default() += 1;
+    }
+    let all: u64 = stacks.values().sum();
+    let mut without = stacks.get(&0).copied().unwrap_or(0);
+    for (&id, &count) in stacks.iter().filter(|(id, _)| **id != 0) {
+        if !timeline.frames(id).iter().any(|f| f.resolved) {
+            without += count;
+        }
+    }
+    let share = apportion(1000, &[without, all.saturating_sub(without)]).first().copied().unwrap_or(0);
+    (all > 0 && share > 0).then(|| {
+        format!(
+            "{}.{} % of {all} CPU samples have no named function in their user stack.",
+            share / 10,
+            share % 10
+        )
+    })
+}
+
+fn adopted(timeline: &Timeline) -> Option<String> {
+    let mut names: Vec<&str> = timeline
+        .threads
+        .values()
+        .filter(|t| t.kind == TargetKind::Adopted)
+        .map(|t| t.comm.as_str())
+        .collect();
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    names.truncate(8);
+    (count > 0).then(|| {
+        format!("{count} threads outside the job were followed because they wake it: {}.", names.join(", "))
+    })
+}

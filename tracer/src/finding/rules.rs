@@ -1,0 +1,54 @@
+//! Which mechanisms are root causes, and in which order.
+
+use std::collections::BTreeMap;
+
+use super::{Finding, evidence, remedies};
+use crate::cause::{Cause, Ledger, Mechanism};
+use crate::idle::DeviceIdle;
+use crate::timeline::Timeline;
+
+/// A finding gives back at least this share of the window...
+const LEAST_SHARE: u64 = 20;
+/// ...and at least this long.
+const LEAST_NS: u64 = 200_000_000;
+
+/// Findings of all devices, the largest gain first.
+pub(super) fn findings(timeline: &Timeline, devices: &[(DeviceIdle, Ledger)]) -> Vec<Finding> {
+    let mut findings: Vec<Finding> =
+        devices.iter().flat_map(|(idle, ledger)| of_device(timeline, idle, ledger)).collect();
+    findings.sort_by(|a, b| {
+        b.gain_ns.cmp(&a.gain_ns).then_with(|| (a.mechanism, a.gpu).cmp(&(b.mechanism, b.gpu)))
+    });
+    findings
+}
+
+fn of_device(timeline: &Timeline, idle: &DeviceIdle, ledger: &Ledger) -> Vec<Finding> {
+    let mut by_mechanism: BTreeMap<Mechanism, Vec<&Cause>> = BTreeMap::new();
+    for cause in ledger.causes.iter().filter(|c| c.mechanism.is_finding()) {
+        by_mechanism.entry(cause.mechanism).or_default().push(cause);
+    }
+    by_mechanism
+        .into_iter()
+        .filter_map(|(mechanism, causes)| {
+            let gain_ns: u64 = causes.iter().map(|c| c.gain_ns).sum();
+            let large = u128::from(gain_ns) * u128::from(LEAST_SHARE) >= u128::from(idle.window.len());
+            (large && gain_ns >= LEAST_NS).then(|| Finding {
+                mechanism,
+                gpu: idle.device,
+                title: title(mechanism, causes.first().copied()),
+                gain_ns,
+                ns: causes.iter().map(|c| c.ns).sum(),
+                evidence: evidence::of(timeline, idle, ledger, mechanism, &causes),
+                remedy: remedies::remedy(mechanism).to_owned(),
+            })
+        })
+        .collect()
+}
+
+fn title(mechanism: Mechanism, largest: Option<&Cause>) -> String {
+    let words = remedies::title(mechanism);
+    match largest.and_then(|c| c.culprit.as_ref()) {
+        Some(culprit) => format!("{words}: {}", culprit.name),
+        None => words.to_owned(),
+    }
+}

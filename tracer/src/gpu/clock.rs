@@ -1,0 +1,185 @@
+//! Brings the stamps of a driver's samples onto `CLOCK_MONOTONIC`.
+//!
+//! Drivers stamp samples in microseconds "on the CPU's clock", which was seen to be the time of day on some
+//! and the time since boot on others. The right clock is the one that puts the newest stamp just behind now.
+
+use std::collections::VecDeque;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::trace::Ns;
+
+/// The candidate clocks, read at one instant, nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Clocks {
+    pub(super) monotonic: Ns,
+    pub(super) realtime: Ns,
+    pub(super) boottime: Ns,
+}
+
+impl Clocks {
+    pub(super) fn read() -> Self {
+        // The tightest of a few brackets: being preempted in between would shift one clock against another.
+        let mut best: Option<(u64, Self)> = None;
+        for _ in 0..4 {
+            let before = monotonic();
+            let realtime = ns(ClockId::Realtime);
+            let boottime = ns(ClockId::Boottime);
+            let width = monotonic().saturating_sub(before);
+            let clocks = Self { monotonic: before + width / 2, realtime, boottime };
+            if best.is_none_or(|(narrowest, _)| width < narrowest) {
+                best = Some((width, clocks));
+            }
+        }
+        best.map(|(_, clocks)| clocks).unwrap_or_default()
+    }
+
+    fn on(self, domain: Domain) -> Ns {
+        match domain {
+            Domain::Realtime => self.realtime,
+            Domain::Boottime => self.boottime,
+            Domain::Monotonic => self.monotonic,
+        }
+    }
+}
+
+pub(super) fn monotonic() -> Ns {
+    ns(ClockId::Monotonic)
+}
+
+fn ns(clock: ClockId) -> Ns {
+    let time = clock_gettime(clock);
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Domain {
+    Realtime,
+    Boottime,
+    Monotonic,
+}
+
+/// Lags remembered for a driver whose clock is none of ours.
+const REMEMBERED: usize = 64;
+
+/// One device's stamps.
+#[derive(Debug, Default)]
+pub(super) struct StampClock {
+    domain: Option<Domain>,
+    /// `CLOCK_MONOTONIC` less stamp of recent fresh stamps; the least is closest to the true offset, because
+    /// a stamp is only ever seen late.
+    lags: VecDeque<i128>,
+}
+
+impl StampClock {
+    /// Looks at the newest stamp of a buffer. `fresh`: it was not there a poll ago.
+    pub(super) fn observe(&mut self, newest_us: u64, clocks: Clocks, period_ns: u64, fresh: bool) {
+        if let Some(domain) = self.domain
+            && lag(newest_us, clocks.on(domain)) >= -slack(period_ns)
+        {
+            return;
+        }
+        let candidates = [Domain::Realtime, Domain::Boottime, Domain::Monotonic];
+        self.domain = candidates.into_iter().find(|&domain| {
+            let lag = lag(newest_us, clocks.on(domain));
+            (-slack(period_ns)..=2 * i128::from(period_ns)).contains(&lag)
+        });
+        if self.domain.is_none() && fresh {
+            self.lags.push_back(lag(newest_us, clocks.monotonic));
+            if self.lags.len() > REMEMBERED {
+                self.lags.pop_front();
+            }
+        }
+    }
+
+    /// The stamp on `CLOCK_MONOTONIC`; `None` while the driver's clock is not known.
+    /// `clocks` must be recent: the offset between two clocks is measured anew each time.
+    pub(super) fn monotonic(&self, stamp_us: u64, clocks: Clocks) -> Option<Ns> {
+        let lag = match self.domain {
+            Some(domain) => lag(stamp_us, clocks.on(domain)),
+            None => lag(stamp_us, clocks.monotonic) - self.lags.iter().min()?,
+        };
+        u64::try_from(i128::from(clocks.monotonic) - lag).ok()
+    }
+}
+
+/// How far a stamp lies behind a clock, nanoseconds.
+fn lag(stamp_us: u64, clock: Ns) -> i128 {
+    i128::from(clock) - i128::from(stamp_us) * 1000
+}
+
+/// Stamps were seen slightly ahead of the clock they were made on.
+fn slack(period_ns: u64) -> i128 {
+    i128::from(period_ns / 8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD: u64 = 166_667_000;
+    const NOW: Clocks = Clocks {
+        monotonic: 5_000_000_000_000,
+        realtime: 1_800_000_000_000_000_000,
+        boottime: 9_000_000_000_000,
+    };
+
+    fn observed(newest_us: u64, fresh: bool) -> StampClock {
+        let mut clock = StampClock::default();
+        clock.observe(newest_us, NOW, PERIOD, fresh);
+        clock
+    }
+
+    #[test]
+    fn the_clock_just_ahead_of_the_newest_stamp_is_the_drivers() {
+        for (now, domain) in [
+            (NOW.realtime, Domain::Realtime),
+            (NOW.boottime, Domain::Boottime),
+            (NOW.monotonic, Domain::Monotonic),
+        ] {
+            let stamp = now / 1000 - 100_000;
+            let clock = observed(stamp, false);
+            assert_eq!(clock.domain, Some(domain));
+            assert_eq!(clock.monotonic(stamp, NOW), Some(NOW.monotonic - 100_000_000));
+        }
+    }
+
+    #[test]
+    fn a_stale_buffer_says_nothing() {
+        let clock = observed(NOW.realtime / 1000 - 60_000_000, false);
+        assert_eq!(clock.domain, None);
+        assert_eq!(clock.monotonic(NOW.realtime / 1000, NOW), None);
+    }
+
+    #[test]
+    fn a_foreign_clock_is_placed_by_its_least_lag() {
+        let mut clock = observed(7_000_000, true);
+        let later = Clocks { monotonic: NOW.monotonic + 200_000_000, ..NOW };
+        clock.observe(7_166_667, later, PERIOD, true);
+        // The first was seen at once, the second 33 ms late.
+        assert_eq!(clock.monotonic(7_166_667, later), Some(NOW.monotonic + 166_667_000));
+    }
+
+    #[test]
+    fn a_stamp_from_the_future_starts_the_search_again() {
+        let mut clock = observed(NOW.monotonic / 1000, false);
+        assert_eq!(clock.domain, Some(Domain::Monotonic));
+        clock.observe(NOW.boottime / 1000, NOW, PERIOD, true);
+        assert_eq!(clock.domain, Some(Domain::Boottime));
+    }
+
+    #[test]
+    fn hostile_stamps_do_not_overflow() {
+        for stamp in [0, 1, u64::MAX / 1000, u64::MAX] {
+            for fresh in [false, true] {
+                let clock = observed(stamp, fresh);
+                for other in [0, u64::MAX] {
+                    for clocks in [NOW, Clocks::default()] {
+                        let placed = clock.monotonic(other, clocks);
+                        assert!(placed.is_none() || fresh || clock.domain.is_some());
+                    }
+                }
+            }
+        }
+    }
+}
