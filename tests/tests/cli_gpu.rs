@@ -84,6 +84,25 @@ fn without_a_verb_it_finds_the_process_and_reports_what_the_device_says() {
 }
 
 #[test]
+#[file_serial(probes)]
+fn a_library_that_hangs_keeps_no_recording_from_its_end() {
+    // Longer than a run may take before the harness says that it hangs.
+    let device = SimulatedDevice::new(&[("WHYIDLE_SIM_NVML", "hang=3600,hang-after=30")]);
+    let timeline = device.timeline();
+    let _process = loaded(&timeline);
+    let ran = whole_job(&device, "4s");
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+    let records: Vec<Record> = Reader::open(&trace(&device)).unwrap().map(Result::unwrap).collect();
+    assert!(records.iter().any(|r| matches!(r, Record::Reading(_))), "it hung before the first reading");
+    let Some(Record::End(end)) = records.last() else { panic!("no end") };
+    let read_until = records.iter().filter_map(|r| match r {
+        Record::Reading(reading) => Some(reading.span.end),
+        _ => None,
+    });
+    assert!(read_until.max().unwrap() + 1_000 * MS < end.at, "it did not hang while recording");
+}
+
+#[test]
 fn a_device_without_a_process_is_no_job() {
     let device = SimulatedDevice::new(&[]);
     whole_job(&device, "1s").refused(Status::NoGpuProcess, "no process uses a GPU");
