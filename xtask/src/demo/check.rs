@@ -21,11 +21,11 @@ struct Busy {
 }
 
 /// Prints one line for each thing compared; fails if any does not hold.
-pub fn all(case: Case, report: &Path, truth: &Path, data: &Path) -> Result<()> {
+pub fn all(case: Case, report: &Path, truth: &Path) -> Result<()> {
     let report: Value = serde_json::from_slice(&fs::read(report)?).context("the report's JSON")?;
     let truth = intervals(&fs::read_to_string(truth)?)?;
     let gpu = report["gpus"].get(0).context("the report has no GPU")?;
-    let checks = [idle(gpu, &truth)?, cause(case, &report, gpu)?, names(case, gpu, data)];
+    let checks = [idle(gpu, &truth)?, cause(case, &report, gpu)?, names(case, gpu)];
     println!("\nThe report beside what was put in ({}):", case.name());
     for (holds, text) in checks.iter().flatten() {
         println!("  {} {text}", if *holds { "ok    " } else { "FAILED" });
@@ -102,7 +102,7 @@ fn largest(causes: &[Value]) -> Option<(String, u64)> {
 }
 
 /// The culprit must be named in the chain: the files' folder, the worker process, the decoder.
-fn names(case: Case, gpu: &Value, data: &Path) -> Vec<Check> {
+fn names(case: Case, gpu: &Value) -> Vec<Check> {
     let Expect::Largest { mechanism, named } = case.expect() else { return Vec::new() };
     let of_it: Vec<String> = gpu["causes"]
         .as_array()
@@ -114,8 +114,7 @@ fn names(case: Case, gpu: &Value, data: &Path) -> Vec<Check> {
     named
         .iter()
         .map(|name| {
-            let name = if *name == "DATA" { data.display().to_string() } else { (*name).to_owned() };
-            let there = of_it.iter().any(|c| c.contains(&name));
+            let there = of_it.iter().any(|c| c.contains(name));
             (there, format!("`{name}` named in the chains of {mechanism}*"))
         })
         .collect()
