@@ -35,7 +35,7 @@ impl Case {
         match self {
             // The page cache keeps nothing, so that every image is read from the disk.
             Self::SlowDisk => &["--cold", "--pad-kib", "192"],
-            Self::SlowDecode => &["--images", "64", "--source-size", "1280", "--work-factor", "2"],
+            Self::SlowDecode => &["--images", "64", "--source-size", "1280", "--work-factor", "4"],
             // A step long enough that a busy host's delays stay a small share of it.
             Self::Healthy => &["--step-ms", "200"],
         }

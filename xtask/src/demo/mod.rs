@@ -1,11 +1,12 @@
 //! `cargo xtask demo`: a training job on a simulated device, something slowed, and what `whyidle` says of it.
 
-mod case;
+pub mod case;
 mod check;
 mod disk;
 pub mod job;
 mod outputs;
 mod throttle;
+pub mod truth;
 
 use std::env;
 use std::fs;
