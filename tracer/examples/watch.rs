@@ -1,4 +1,4 @@
-//! Watches one process for some seconds and prints what the kernel side sees: `watch PID [SECONDS]`.
+//! Watches processes for some seconds and prints what the kernel side sees: `watch SECONDS PID...`.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,8 +9,7 @@ use whyidle::trace::{Record, TargetKind};
 
 fn main() -> anyhow::Result<()> {
     let mut args = std::env::args().skip(1);
-    let pid: u32 = args.next().context("usage: watch PID [SECONDS]")?.parse()?;
-    let seconds: u64 = args.next().map_or(Ok(1), |s| s.parse())?;
+    let seconds: u64 = args.next().context("usage: watch SECONDS PID...")?.parse()?;
     let begun = Instant::now();
     let mut tracer = Tracer::attach(&Config::default())?;
     eprintln!("attached in {:?}", begun.elapsed());
@@ -18,7 +17,9 @@ fn main() -> anyhow::Result<()> {
         eprintln!("{:16} {}", probe.name, if probe.attached { "attached" } else { &probe.reason });
     }
     let _stats = aya::sys::enable_stats(aya::sys::Stats::RunTime)?;
-    tracer.add_process(pid, TargetKind::Named)?;
+    for pid in args {
+        tracer.add_process(pid.parse()?, TargetKind::Named)?;
+    }
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     let mut print = |record: Record| {
         let text = format!("{record:?}");

@@ -3,6 +3,7 @@
 use aya_ebpf::helpers::generated::{bpf_ktime_get_ns, bpf_probe_read_kernel, bpf_probe_read_kernel_str};
 use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
+use aya_log_ebpf::debug;
 use tracer_ebpf::wire::{Exec, Exit, Thread, flags, kind, pid_bits};
 
 use crate::globals::{offset, setting};
@@ -36,6 +37,9 @@ pub fn task_newtask(ctx: BtfTracePointContext) -> i32 {
             (*s).left = now;
             (*s).flags |= flags::NEWBORN;
         }
+    }
+    if setting!(log) != 0 {
+        debug!(&ctx, "{} is a target, its creator {} is one", tid, ids as u32);
     }
     emit::lifecycle::<Thread>(|out| {
         // SAFETY: a reserved record, every byte of it written here or in `identity`.
@@ -128,6 +132,9 @@ pub fn process_exit(ctx: BtfTracePointContext) -> i32 {
     let target = task.is_target(tid);
     set_pid_bits(tid, 0);
     if target {
+        if setting!(log) != 0 {
+            debug!(&ctx, "{} is a target no more, it exits", tid);
+        }
         emit::lifecycle::<Exit>(|out| {
             // SAFETY: a reserved record, every byte of it written here.
             unsafe {

@@ -79,6 +79,9 @@ pub struct Progress {
 pub trait Watch {
     /// Called every tick.
     fn tick(&mut self, progress: &Progress) -> Option<Ending>;
+
+    /// Called once before detaching, which takes the kernel a tenth of a second for each driver function.
+    fn ending(&mut self) {}
 }
 
 /// An attached recorder. Dropping it detaches everything; the trace then has no end.
@@ -194,7 +197,7 @@ impl Recorder {
         let Self { tracer, mut sink, mut devices, governor, .. } = self;
         let at = host::now();
         let detached = tracer.finish(&mut |record| sink.take(record));
-        for polled in devices.last(LAST_READINGS) {
+        for polled in devices.last(at, LAST_READINGS) {
             polled.readings.into_iter().for_each(|r| sink.take(Record::Reading(r)));
         }
         sink.name_addresses(at);

@@ -269,6 +269,22 @@ fn a_copy_to_the_host_leaves_the_device_empty() {
 }
 
 #[test]
+fn waiting_for_a_processor_in_a_synchronise_call_is_not_waiting_for_the_device() {
+    let sync = |trace: TraceBuilder| {
+        trace.call(1, CudaFamily::Synchronize, "cuCtxSynchronize", MS, 70 * MS + 50 * US)
+    };
+    let slept = job(&[40.0]).submits(1, 0, 0, 1).wait(1, 2 * MS, 40 * MS, 70 * MS, |w| w);
+    assert_eq!(spans(&placed(sync(slept))), [(40_000, 100_000, Known::Drained)]);
+    let spun = job(&[50.0]).submits(1, 0, 0, 1).preempted(1, 30 * MS, 70 * MS, |_| ());
+    let expected = [(50_000, 70_050, Known::Inferred), (70_050, 100_000, Known::Drained)];
+    assert_eq!(spans(&placed(sync(spun))), expected);
+    let spins_on = job(&[50.0]).submits(1, 0, 0, 1).preempted(1, 30 * MS, 40 * MS, |_| ());
+    let idle = placed(sync(spins_on));
+    assert_eq!(spans(&idle).last(), Some(&(70_050, 100_000, Known::Drained)));
+    assert!(idle.placed.iter().all(|p| p.span.end <= MS || p.span.start >= 70 * MS));
+}
+
+#[test]
 fn a_range_takes_the_windows_inside_it_and_ranges_sum() {
     let timeline = build(
         job(&[50.0, 20.0, 0.0, 70.0])

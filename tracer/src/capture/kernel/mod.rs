@@ -8,6 +8,7 @@ pub mod decode;
 mod decode_wait;
 mod kallsyms;
 mod load;
+mod log;
 mod misses;
 pub mod now;
 mod open;

@@ -17,6 +17,7 @@ use super::btf::Kernel;
 use super::cuda::EntryPoint;
 use super::decode::{Decoder, family_position};
 use super::kallsyms::Entries;
+use super::log::{self, KernelLog};
 use super::now::now;
 use super::rings::{Rings, missing};
 use super::tables::{Tables, take};
@@ -73,6 +74,7 @@ pub struct Tracer {
     /// Processes with targets, for the last look at `/proc`.
     processes: HashSet<u32>,
     misses: misses::Misses,
+    log: Option<KernelLog>,
     losses_at: Ns,
     undecodable: u64,
     all: bool,
@@ -95,6 +97,7 @@ impl Tracer {
         let (mut ebpf, btf) = load::load(config, &kernel)?;
         fill_tables(&mut ebpf, config)?;
         let attached_at = now();
+        let log = log::open(&mut ebpf);
         let rings = Rings::new(&mut ebpf)?;
         let tables = Tables::new(&mut ebpf, attached_at)?;
         let pids = Pids::new(&mut ebpf)?;
@@ -120,6 +123,7 @@ impl Tracer {
             pending: Vec::new(),
             processes: HashSet::new(),
             misses: misses::Misses::default(),
+            log,
             losses_at: attached_at,
             undecodable: 0,
             all: config.all,
@@ -271,6 +275,9 @@ impl Tracer {
     /// A map could not be read.
     pub fn tick(&mut self, sink: &mut dyn FnMut(Record)) -> Result<(), CaptureError> {
         let at = now();
+        if let Some(log) = &mut self.log {
+            log.flush();
+        }
         self.tables.flush(at, sink)?;
         if at >= self.losses_at + LOSSES_EVERY {
             self.losses(at, sink)?;
