@@ -1,5 +1,6 @@
 //! What `/proc` tells of a process: who it is, since when, and its threads.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
@@ -95,6 +96,34 @@ pub fn all() -> Vec<u32> {
     entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
 }
 
+/// Children of these processes, at any depth, nearest first; without the processes themselves.
+#[must_use]
+pub fn descendants(of: &[u32]) -> Vec<u32> {
+    let parents: Vec<(u32, u32)> = all()
+        .into_iter()
+        .filter_map(|pid| {
+            let stat = Process::new(i32::try_from(pid).ok()?).ok()?.stat().ok()?;
+            Some((pid, u32::try_from(stat.ppid).ok()?))
+        })
+        .collect();
+    below(of, &parents)
+}
+
+/// `parents` holds (process, its parent).
+fn below(of: &[u32], parents: &[(u32, u32)]) -> Vec<u32> {
+    let mut seen: BTreeSet<u32> = of.iter().copied().collect();
+    let mut found = Vec::new();
+    let mut level = seen.clone();
+    while !level.is_empty() {
+        // Each process is taken once, so that a table read while ids were reused cannot make a circle.
+        let next = parents.iter().filter(|(pid, parent)| level.contains(parent) && !seen.contains(pid));
+        level = next.map(|(pid, _)| *pid).collect();
+        seen.extend(&level);
+        found.extend(&level);
+    }
+    found
+}
+
 fn cgroups(pid: u32) -> Vec<(String, String)> {
     let text = fs::read(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     parse_cgroups(&String::from_utf8_lossy(&text))
@@ -128,6 +157,15 @@ fn parse_cmdline(bytes: &[u8]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn descendants_are_found_at_any_depth_and_once() {
+        let parents = [(10, 1), (11, 10), (12, 11), (13, 10), (20, 2), (10, 12), (30, 30)];
+        assert_eq!(below(&[10], &parents), [11, 13, 12]);
+        assert_eq!(below(&[10, 11], &parents), [12, 13]);
+        assert_eq!(below(&[30], &parents), Vec::<u32>::new());
+        assert_eq!(below(&[], &parents), Vec::<u32>::new());
+    }
 
     #[test]
     fn this_process_is_a_process_and_its_threads_are_not() {
