@@ -155,4 +155,7 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        main()
+    except (OSError, RuntimeError) as error:
+        sys.exit(f"train.py: {error}")

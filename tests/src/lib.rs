@@ -1,4 +1,5 @@
 //! Harness shared by the tests that need real processes, probes or the simulated device.
 
 pub mod binary;
+pub mod device;
 pub mod privileged;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::host::{self, TICK};
+use super::host::TICK;
 use crate::gpu::{GpuError, GpuThread, NvmlSignal, Polled};
 use crate::trace::{Device, Ns};
 
@@ -24,8 +24,8 @@ pub trait Feed {
     /// Everything that came since the last call, without waiting.
     fn take(&mut self) -> Vec<Polled>;
 
-    /// The last readings: waits until every device's windows reach the present, at most `deadline`.
-    fn last(&mut self, deadline: Duration) -> Vec<Polled>;
+    /// The last readings: waits until every device's windows reach `end`, at most `deadline`.
+    fn last(&mut self, end: Ns, deadline: Duration) -> Vec<Polled>;
 
     /// Why there are no readings now; `None` while all is well.
     fn trouble(&self) -> Option<String>;
@@ -50,7 +50,7 @@ impl Feed for NoDevices {
         Vec::new()
     }
 
-    fn last(&mut self, _deadline: Duration) -> Vec<Polled> {
+    fn last(&mut self, _end: Ns, _deadline: Duration) -> Vec<Polled> {
         Vec::new()
     }
 
@@ -123,13 +123,14 @@ impl Feed for Nvml {
         taken
     }
 
-    fn last(&mut self, deadline: Duration) -> Vec<Polled> {
-        let (present, until) = (host::now(), Instant::now() + deadline);
+    fn last(&mut self, end: Ns, deadline: Duration) -> Vec<Polled> {
+        let until = Instant::now() + deadline;
         let mut taken = self.take();
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let devices = self.thread.devices();
-            let all = devices.iter().all(|d| self.reached.get(&d.index).is_some_and(|end| *end >= present));
+            let all =
+                devices.iter().all(|d| self.reached.get(&d.index).is_some_and(|reached| *reached >= end));
             if all || left.is_zero() {
                 return taken;
             }

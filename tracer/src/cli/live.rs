@@ -67,8 +67,13 @@ impl Watch for LiveLine {
         };
         let columns = usize::from(console_columns());
         shown.bar.set_message(render::live(&live, columns, style(true)));
-        shown.bar.tick();
         None
+    }
+
+    fn ending(&mut self) {
+        if let Some(shown) = &self.shown {
+            shown.bar.set_message("recorded; detaching and naming functions takes some seconds");
+        }
     }
 }
 

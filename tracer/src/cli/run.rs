@@ -89,6 +89,10 @@ impl Watch for RunWatch {
         }
         self.live.tick(progress)
     }
+
+    fn ending(&mut self) {
+        self.live.ending();
+    }
 }
 
 impl RunWatch {

@@ -105,6 +105,7 @@ impl Session {
             Ok(ending) => ending.clone(),
             Err(e) => Ending { reason: e.to_string(), exit_status: None },
         };
+        watch.ending();
         let finished = self.recorder.finish(ending.clone());
         ran.map_err(failed)?;
         finished.map_err(failed)?;

@@ -9,6 +9,9 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::trace::Ns;
 
+/// Far below a sample period, and wide enough for an undisturbed reading of three clocks.
+const TIGHT_NS: u64 = 5_000;
+
 /// The candidate clocks, read at one instant, nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Clocks {
@@ -21,7 +24,7 @@ impl Clocks {
     pub(super) fn read() -> Self {
         // The tightest of a few brackets: being preempted in between would shift one clock against another.
         let mut best: Option<(u64, Self)> = None;
-        for _ in 0..4 {
+        for _ in 0..32 {
             let before = monotonic();
             let realtime = ns(ClockId::Realtime);
             let boottime = ns(ClockId::Boottime);
@@ -29,6 +32,9 @@ impl Clocks {
             let clocks = Self { monotonic: before + width / 2, realtime, boottime };
             if best.is_none_or(|(narrowest, _)| width < narrowest) {
                 best = Some((width, clocks));
+            }
+            if width < TIGHT_NS {
+                break;
             }
         }
         best.map(|(_, clocks)| clocks).unwrap_or_default()

@@ -85,7 +85,9 @@ impl Windows {
             if sample.end <= self.end || sample.end > moment.at.saturating_add(period / 8) {
                 continue;
             }
-            self.release(start, out);
+            if self.begun && start.saturating_sub(self.end) >= jitter(period) {
+                self.release(start, out);
+            }
             self.held.clear();
             self.give(self.reading(start, sample, ReadingSource::NvmlSamples, moment), period, out);
         }
@@ -147,7 +149,7 @@ impl Windows {
             return;
         }
         let hole = reading.span.start.saturating_sub(self.end);
-        if self.begun && hole < period / 4 {
+        if self.begun && hole < jitter(period) {
             reading.span.start = self.end;
         }
         reading.span.start = reading.span.start.max(self.end);
@@ -157,6 +159,11 @@ impl Windows {
             out.push(reading);
         }
     }
+}
+
+/// Shorter holes between windows are the stamps' doing.
+fn jitter(period: u64) -> u64 {
+    period / 4
 }
 
 #[cfg(test)]
@@ -221,6 +228,24 @@ mod tests {
         assert!(out.windows(2).all(|w| w[0].span.end == w[1].span.start), "{:?}", spans(&out));
         assert_eq!(out.iter().filter(|r| r.source == ReadingSource::NvmlRates).count(), 7);
         assert_eq!(out.last().map(|r| r.span), Some(Span::new(10 * P, 11 * P)));
+    }
+
+    #[test]
+    fn held_rates_are_not_cut_into_slivers_by_jitter() {
+        let (mut windows, mut out) = (Windows::new(0, 0), Vec::new());
+        windows.samples(&[at(P, 90.0)], P, moment(P), &mut out);
+        windows.rates(&at(P + 60_000_000, 50.0), P, moment(P + 60_000_000), true, &mut out);
+        windows.samples(&[at(2 * P + 333, 91.0)], P, moment(2 * P + 400), &mut out);
+        assert_eq!(out.iter().map(|r| r.span.end).collect::<Vec<_>>(), [P, 2 * P + 333]);
+        assert_eq!(out[1].span.start, P);
+    }
+
+    #[test]
+    fn the_first_window_is_a_whole_one() {
+        let (mut windows, mut out) = (Windows::new(0, P / 2), Vec::new());
+        windows.rates(&at(P / 2 + P + 10, 50.0), P, moment(P / 2 + P + 10), true, &mut out);
+        windows.samples(&[at(2 * P, 91.0)], P, moment(2 * P), &mut out);
+        assert_eq!(spans(&out), [(P, 2 * P, ReadingSource::NvmlSamples)]);
     }
 
     #[test]

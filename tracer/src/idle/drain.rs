@@ -6,10 +6,17 @@ use super::model::Known;
 use super::queue::{Event, What};
 use super::runs::Run;
 use crate::timeline::Thread;
-use crate::trace::{CudaCall, CudaFamily, Ns, ThreadKey};
+use crate::trace::{CudaCall, CudaFamily, Ns, State, ThreadKey};
 
 /// A call that took this long did not only queue something.
 const BLOCKED_NS: u64 = 100_000;
+/// A synchronise call that found the device done returns within this much running time.
+const RETURN_NS: u64 = 200_000;
+
+/// Whether it is about all streams, not one.
+fn of_whole_context(call: &CudaCall) -> bool {
+    call.family == CudaFamily::Synchronize && (call.name.contains("Ctx") || call.name.contains("Device"))
+}
 
 /// The last submit a thread or process made up to a time.
 struct Last {
@@ -60,10 +67,10 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn new(threads: &[&Thread], pid: u32) -> Self {
-        let calls = threads.iter().filter(|t| t.pid == pid).flat_map(|t| &t.calls);
-        let calls = calls.filter(|c| c.family == CudaFamily::Synchronize);
-        let mut spans: Vec<(Ns, Ns)> = calls.filter_map(|c| c.exit.map(|exit| (c.entry, exit))).collect();
+    fn new(calls: &[Call], pid: u32) -> Self {
+        let calls = calls.iter().filter(|c| c.pid == pid && c.call.exit.is_some());
+        let calls = calls.filter(|c| c.call.family == CudaFamily::Synchronize);
+        let mut spans: Vec<(Ns, Ns)> = calls.map(|c| (c.call.entry, c.empty)).collect();
         spans.sort_unstable();
         let mut end = 0;
         let (entries, reach) = spans
@@ -90,64 +97,111 @@ struct Process {
     threads: Vec<ThreadKey>,
 }
 
+/// A call whose return may prove something.
+struct Call<'a> {
+    thread: ThreadKey,
+    pid: u32,
+    call: &'a CudaCall,
+    known: Known,
+    /// Up to when it waited for the device beyond doubt.
+    waits_to: Ns,
+    /// From when what it waited for was done.
+    empty: Ns,
+}
+
+impl<'a> Call<'a> {
+    fn of_thread(thread: &'a Thread, end: Ns) -> impl Iterator<Item = Self> {
+        thread.calls.iter().enumerate().filter_map(move |(i, call)| {
+            let known = proves(call)?;
+            let next = thread.calls.get(i + 1).map(|c| c.entry);
+            let submit = thread.submits.partition_point(|s| s.first <= call.entry);
+            let submit = thread.submits.get(submit).map(|s| s.first);
+            // Its return was not seen: it was over when the thread did something else.
+            let over = next.into_iter().chain(submit).min().unwrap_or(end);
+            let (waits_to, empty) = done(thread, call, call.exit.unwrap_or(over));
+            Some(Self { thread: thread.key, pid: thread.pid, call, known, waits_to, empty })
+        })
+    }
+}
+
+/// When a call's wait for the device was over, between which two times: a thread that slept was woken for
+/// it, and waiting for a processor after that is no waiting for the device; one that spun and was off its
+/// processor just before it returned cannot have seen the end.
+fn done(thread: &Thread, call: &CudaCall, exit: Ns) -> (Ns, Ns) {
+    let mut waits_to = exit;
+    let from = thread.off_cpu.partition_point(|o| o.ran <= call.entry);
+    let to = thread.off_cpu.partition_point(|o| o.ran <= exit);
+    for off in thread.off_cpu.get(from..to).unwrap_or_default().iter().rev() {
+        if off.left < call.entry || waits_to - off.ran > RETURN_NS {
+            break;
+        }
+        match off.state {
+            State::Preempted | State::Yielded => waits_to = off.left,
+            _ => {
+                let woken = off.woken.unwrap_or(off.ran);
+                return (woken, woken);
+            }
+        }
+    }
+    (waits_to, exit)
+}
+
 /// The `Empty` and `Wait` events of all calls. A device is empty when each process that submitted to it has
 /// had a call return since, before which it submitted nothing more, and nobody goes on waiting.
 pub(super) fn synchronise(threads: &[&Thread], runs: &[Run], end: Ns) -> Vec<Event> {
-    let mut by_thread: BTreeMap<ThreadKey, Last> = BTreeMap::new();
+    let last = |thread: &&Thread| {
+        let of_thread = runs.iter().filter(|r| r.thread == thread.key);
+        (thread.key, Last::new(of_thread))
+    };
+    let by_thread: BTreeMap<ThreadKey, Last> = threads.iter().map(last).collect();
+    // A thread that only copies waits for its own stream, which holds no kernels.
+    let submitted = |c: &Call| by_thread.get(&c.thread).is_some_and(|l| l.up_to(c.call.entry).is_some());
+    let calls = threads.iter().flat_map(|t| Call::of_thread(t, end));
+    let mut calls: Vec<Call> = calls.filter(|c| of_whole_context(c.call) || submitted(c)).collect();
+    calls.sort_by_key(|c| (c.empty, c.call.entry, c.thread, c.known));
     let mut by_process: BTreeMap<u32, Process> = BTreeMap::new();
     for thread in threads {
-        let last = Last::new(runs.iter().filter(|r| r.thread == thread.key));
-        by_thread.insert(thread.key, last);
         let process = || Process {
             submits: Last::new(runs.iter().filter(|r| r.pid == thread.pid)),
-            waiting: Waiting::new(threads, thread.pid),
+            waiting: Waiting::new(&calls, thread.pid),
             threads: Vec::new(),
         };
         by_process.entry(thread.pid).or_insert_with(process).threads.push(thread.key);
     }
-    let mut calls: Vec<(Ns, &Thread, &CudaCall, Known)> = Vec::new();
-    for &thread in threads {
-        for (i, call) in thread.calls.iter().enumerate() {
-            let Some(known) = proves(call) else { continue };
-            let next = thread.calls.get(i + 1).map(|c| c.entry);
-            let submit = thread.submits.partition_point(|s| s.first <= call.entry);
-            let submit = thread.submits.get(submit).map(|s| s.first);
-            let over = next.into_iter().chain(submit).min().unwrap_or(end);
-            calls.push((call.exit.unwrap_or(over), thread, call, known));
-        }
-    }
-    calls.sort_by_key(|&(exit, thread, call, known)| (exit, call.entry, thread.key, known));
 
     // Per process: the entry of the last call that left it empty, and how sure that is.
     let mut emptied: BTreeMap<u32, (Ns, Known)> = BTreeMap::new();
     let mut events = Vec::new();
-    for (exit, thread, call, known) in calls {
-        let Some(process) = by_process.get(&thread.pid) else { continue };
-        let since = emptied.get(&thread.pid).map(|e| e.0);
+    for Call { thread, pid, call, known, waits_to, empty } in calls {
+        let Some(process) = by_process.get(&pid) else { continue };
+        let last = |thread: &ThreadKey| by_thread.get(thread)?.up_to(call.entry);
+        let whole = of_whole_context(call);
+        let since = emptied.get(&pid).map(|e| e.0);
         let queued = process.submits.up_to(call.entry).is_some_and(|at| since.is_none_or(|s| at > s));
-        if queued && call.family == CudaFamily::Synchronize && exit > call.entry {
-            events.push(Event { at: call.entry, what: What::Wait(exit) });
+        if queued && call.family == CudaFamily::Synchronize && waits_to > call.entry {
+            events.push(Event { at: call.entry, what: What::Wait(waits_to) });
         }
-        let more = process
-            .threads
-            .iter()
-            .filter(|&&m| m != thread.key)
-            .any(|m| by_thread.get(m).and_then(|l| l.up_to(exit)).is_some_and(|at| at > call.entry));
-        if call.exit.is_none() || more || process.waiting.beyond(exit) {
+        let others = || process.threads.iter().filter(|&&other| other != thread);
+        let more =
+            others().filter_map(|other| by_thread.get(other)?.up_to(empty)).any(|submit| submit > call.entry);
+        if call.exit.is_none() || more || process.waiting.beyond(empty) {
             continue;
         }
-        let entry = emptied.get(&thread.pid).map_or(call.entry, |e| e.0.max(call.entry));
-        emptied.insert(thread.pid, (entry, known));
-        let others = by_process.iter().filter(|(pid, _)| **pid != thread.pid);
+        // Threads of a framework mostly share a stream, but need not.
+        let mut shared = others().filter_map(last);
+        let shared = !whole && shared.any(|at| since.is_none_or(|since| at > since));
+        let known = if shared { known.max(Known::Bounded) } else { known };
+        let entry = since.map_or(call.entry, |since| since.max(call.entry));
+        emptied.insert(pid, (entry, known));
         let mut sure = Some(known);
-        for (pid, other) in others {
-            let Some(at) = other.submits.up_to(exit) else { continue };
-            let emptied = emptied.get(pid).filter(|e| e.0 >= at).map(|e| e.1);
+        for (other, process) in by_process.iter().filter(|(other, _)| **other != pid) {
+            let Some(at) = process.submits.up_to(empty) else { continue };
+            let emptied = emptied.get(other).filter(|e| e.0 >= at).map(|e| e.1);
             // `Known` is ordered from sure to unsure.
             sure = sure.zip(emptied).map(|(a, b)| a.max(b));
         }
         if let Some(known) = sure {
-            events.push(Event { at: exit, what: What::Empty(known) });
+            events.push(Event { at: empty, what: What::Empty(known) });
         }
     }
     events

@@ -16,8 +16,8 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 
-use crate::shell::{is_root, output, run, say};
-use crate::{place, setup};
+use crate::shell::{is_root, output, say};
+use crate::{demo, place, setup};
 use load::{Load, Running};
 use table::{median, table};
 use tracer::Tracer;
@@ -46,12 +46,7 @@ pub fn bench(arguments: &Bench) -> Result<()> {
         ("libbpf-tools", "offcputime"),
         ("linux-perf", "perf"),
     ])?;
-    run(Command::new(place::cargo()).current_dir(place::root()).args([
-        "build",
-        "--release",
-        "-p",
-        "whyidle",
-    ]))?;
+    demo::prepare()?;
     let folder = place::target().join("bench");
     fs::create_dir_all(&folder)?;
     let mut text = about()?;

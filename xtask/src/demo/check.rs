@@ -4,28 +4,20 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::case::{Case, Expect};
+use super::truth::{self, Busy};
 
 /// How far the ledger's idle time may be from the truth, in percentage points of the window.
 const TOLERANCE: f64 = 3.0;
 
-/// A line of the truth file: half-open, nanoseconds on CLOCK_MONOTONIC.
-#[derive(Debug, Clone, Copy, Deserialize)]
-struct Busy {
-    device: u64,
-    start_ns: u64,
-    end_ns: u64,
-}
-
 /// Prints one line for each thing compared; fails if any does not hold.
-pub fn all(case: Case, report: &Path, truth: &Path, data: &Path) -> Result<()> {
+pub fn all(case: Case, report: &Path, truth: &Path) -> Result<()> {
     let report: Value = serde_json::from_slice(&fs::read(report)?).context("the report's JSON")?;
-    let truth = intervals(&fs::read_to_string(truth)?)?;
+    let truth = truth::read(truth)?;
     let gpu = report["gpus"].get(0).context("the report has no GPU")?;
-    let checks = [idle(gpu, &truth)?, cause(case, &report, gpu)?, names(case, gpu, data)];
+    let checks = [idle(gpu, &truth)?, cause(case, &report, gpu)?, names(case, gpu)];
     println!("\nThe report beside what was put in ({}):", case.name());
     for (holds, text) in checks.iter().flatten() {
         println!("  {} {text}", if *holds { "ok    " } else { "FAILED" });
@@ -42,11 +34,7 @@ fn idle(gpu: &Value, truth: &[Busy]) -> Result<Vec<Check>> {
     let (busy, idle, unknown) = (number("busy_ns")?, number("idle_ns")?, number("unknown_ns")?);
     ensure!(window > 0, "the report's window is empty");
     let index = number("index")?;
-    let truly_busy: u64 = truth
-        .iter()
-        .filter(|b| b.device == index)
-        .map(|b| b.end_ns.min(start + window).saturating_sub(b.start_ns.max(start)))
-        .sum();
+    let truly_busy = truth::busy_ns(truth, index, start, start + window);
     let truly_idle = window.saturating_sub(truly_busy);
     let share = |ns: u64| ns as f64 / window as f64 * 100.0;
     let off = (share(idle) - share(truly_idle)).abs();
@@ -102,7 +90,7 @@ fn largest(causes: &[Value]) -> Option<(String, u64)> {
 }
 
 /// The culprit must be named in the chain: the files' folder, the worker process, the decoder.
-fn names(case: Case, gpu: &Value, data: &Path) -> Vec<Check> {
+fn names(case: Case, gpu: &Value) -> Vec<Check> {
     let Expect::Largest { mechanism, named } = case.expect() else { return Vec::new() };
     let of_it: Vec<String> = gpu["causes"]
         .as_array()
@@ -114,15 +102,10 @@ fn names(case: Case, gpu: &Value, data: &Path) -> Vec<Check> {
     named
         .iter()
         .map(|name| {
-            let name = if *name == "DATA" { data.display().to_string() } else { (*name).to_owned() };
-            let there = of_it.iter().any(|c| c.contains(&name));
+            let there = of_it.iter().any(|c| c.contains(name));
             (there, format!("`{name}` named in the chains of {mechanism}*"))
         })
         .collect()
-}
-
-fn intervals(text: &str) -> Result<Vec<Busy>> {
-    text.lines().map(|l| serde_json::from_str(l).with_context(|| format!("the truth file: {l}"))).collect()
 }
 
 #[cfg(test)]
@@ -138,7 +121,7 @@ mod tests {
 
     #[test]
     fn idle_is_compared_within_the_window() {
-        let truth = intervals(
+        let truth = truth::parse(
             "{\"device\":0,\"start_ns\":500,\"end_ns\":1500}\n{\"device\":1,\"start_ns\":0,\"end_ns\":9000}\n\
              {\"device\":0,\"start_ns\":1900,\"end_ns\":2500}\n",
         )

@@ -1,11 +1,12 @@
 //! `cargo xtask demo`: a training job on a simulated device, something slowed, and what `whyidle` says of it.
 
-mod case;
+pub mod case;
 mod check;
 mod disk;
 pub mod job;
 mod outputs;
 mod throttle;
+pub mod truth;
 
 use std::env;
 use std::fs;
@@ -33,7 +34,7 @@ pub struct Demo {
     /// How long to record.
     #[arg(long, default_value_t = 20)]
     seconds: u64,
-    /// Where to make the images [default: in the target folder]; for slow-disk it must lie on a disk.
+    /// Where to make a folder `images` [default: the target folder]; for slow-disk it must lie on a disk.
     #[arg(long)]
     data: Option<PathBuf>,
     /// Everything is built: only root's part is left.
@@ -86,8 +87,9 @@ fn show(arguments: &Demo) -> Result<()> {
     fs::create_dir_all(&folder)?;
     let data = match &arguments.data {
         Some(data) => std::path::absolute(data)?,
-        None => base.join("images").join(case.name()),
+        None => base.clone(),
     };
+    let data = data.join("images").join(case.name());
     fs::create_dir_all(&data)?;
     let truth = folder.join("truth.jsonl");
     let device = Device::new(&base.join("lib"), &truth)?;
@@ -110,7 +112,7 @@ fn show(arguments: &Demo) -> Result<()> {
 
     let report = outputs::write(&whyidle, &trace, &folder)?;
     println!("Everything is in {}", folder.display());
-    check::all(case, &report, &truth, &data)
+    check::all(case, &report, &truth)
 }
 
 fn record(

@@ -33,6 +33,8 @@ impl Apt {
         apt.options.push(format!("Dir::State::Lists={}", lists.display()));
         apt.options.push(format!("Dir::Cache={}", archives.display()));
         say("fetching Debian's package lists");
+        // Without this a list that could not be fetched is only a warning.
+        apt.options.push("APT::Update::Error-Mode=any".into());
         output(apt.command("apt-get").args(["-q", "update"]))
             .context("Debian's package lists cannot be fetched (no network?)")?;
         Ok(apt)
@@ -56,6 +58,7 @@ impl Apt {
 
     /// Names of everything `package` depends on, at any depth.
     pub fn depends(&self, package: &str) -> Result<Vec<String>> {
+        ensure!(self.knows(package), "Debian's package {package} is not in the configured sources");
         let tree = output(self.command("apt-cache").args([
             "depends",
             "--recurse",
@@ -85,9 +88,6 @@ impl Apt {
 
     /// Downloads `packages`, and what they need that this system lacks, into `folder`.
     pub fn download(&self, packages: &[String], folder: &Path) -> Result<()> {
-        for package in packages {
-            ensure!(self.knows(package), "Debian's package {package} is not in the configured sources");
-        }
         let mut wanted = packages.to_vec();
         // A system that conflicts with them (its own `rustc`) can still have them unpacked elsewhere.
         wanted.extend(self.additions(packages).unwrap_or_default());

@@ -46,7 +46,7 @@ pub fn installed(cache: &Path) -> Result<Toolchain> {
 pub fn fetched(cache: &Path) -> Result<Toolchain> {
     ensure!(has("rustup"), "no rustup");
     say("asking rustup for a nightly with rust-src");
-    output(Command::new("rustup").args([
+    output(Command::new("rustup").env_remove("RUST_BACKTRACE").args([
         "toolchain",
         "install",
         "nightly",

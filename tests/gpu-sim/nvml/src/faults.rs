@@ -20,6 +20,8 @@ pub(crate) struct Faults {
     pub(crate) no_driver: bool,
     /// Readings take this long to come.
     pub(crate) hang: Option<Duration>,
+    /// Readings that come at once before the others hang.
+    pub(crate) hang_after: u32,
 }
 
 impl Faults {
@@ -42,6 +44,9 @@ impl Faults {
                     let seconds = seconds.parse().map_err(|_nonsense| word.to_string())?;
                     let hang = Duration::try_from_secs_f64(seconds).map_err(|_range| word.to_string())?;
                     faults.hang = Some(hang);
+                }
+                Some(("hang-after", readings)) => {
+                    faults.hang_after = readings.parse().map_err(|_nonsense| word.to_string())?;
                 }
                 Some(_) => return Err(word.into()),
             }

@@ -1,5 +1,6 @@
 //! The library's one state, between `nvmlInit` and the last `nvmlShutdown`.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gpu_sim_timeline::settings::Settings;
@@ -17,6 +18,7 @@ pub(crate) struct Library {
     /// The clock samples are stamped on.
     pub(crate) clock: libc::clockid_t,
     pub(crate) period_ns: u64,
+    readings: AtomicU32,
 }
 
 /// The state, and how many initialisations it has had.
@@ -48,12 +50,13 @@ impl Library {
         let timeline = Timeline::open(&settings.file(), settings.devices())
             .map_err(|e| complain(&format!("{}: {e}", settings.file().display())))?;
         let period_ns = period_us.map_or(signal::PERIOD_NS, |us| us.max(1).saturating_mul(1000));
-        Ok(Self { timeline, faults, clock, period_ns })
+        Ok(Self { timeline, faults, clock, period_ns, readings: AtomicU32::new(0) })
     }
 
     /// Blocks where the settings say so. Call it before anything that reads the device.
     pub(crate) fn maybe_hang(&self) {
-        if let Some(hang) = self.faults.hang {
+        let before = self.readings.fetch_add(1, Ordering::Relaxed);
+        if let Some(hang) = self.faults.hang.filter(|_| before >= self.faults.hang_after) {
             std::thread::sleep(hang);
         }
     }
