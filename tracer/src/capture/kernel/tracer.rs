@@ -28,6 +28,9 @@ use crate::trace::{Loss, LossCause, LossClass, Ns, ProbeStatus, Record, TargetKi
 /// Losses go out at most this often.
 const LOSSES_EVERY: Ns = 1_000_000_000;
 
+/// Longer than any program runs.
+const LAST_RUN: Duration = Duration::from_millis(2);
+
 /// What the kernel side is told at load time.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -327,7 +330,11 @@ impl Tracer {
         // `/proc` is asked while the threads still are what they were.
         let end = now();
         let sleepers = open::look(&self.processes, &self.pids, self.all);
+        // Skipped runs are counted at the programs, which are gone after this.
+        self.misses.read(&self.ebpf, end, sink);
         probes::detach(&mut self.ebpf);
+        // A program may be in the middle of a record, behind which a ring cannot be read.
+        std::thread::sleep(LAST_RUN);
         self.drain(sink)?;
         self.tables.flush(now(), sink)?;
         self.losses(now(), sink)?;
