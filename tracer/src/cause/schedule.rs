@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::context::Context;
-use super::jobs::is_own;
+use super::jobs::{is_own, role};
 use super::{Culprit, CulpritKind, Mechanism};
 use crate::timeline::{Activity, Thread};
-use crate::trace::{HostTick, OffCpu, Span};
+use crate::trace::{HostTick, OffCpu, RanInstead, Span};
 
 /// The verdict, or why there is none.
 pub(crate) type Verdict = Result<(Mechanism, Option<Culprit>), String>;
@@ -17,7 +17,7 @@ pub(crate) fn why(context: &Context<'_>, thread: &Thread, off: Option<&OffCpu>, 
         return Ok((Mechanism::ScheduleThrottled, throttled_group(context, thread)));
     }
     if let Some(off) = off {
-        let shares = Shares::over(&context.timeline.host_ticks, span);
+        let shares = context.processors_over(span);
         if shares.as_ref().is_some_and(|s| s.steal(off.cpu_ran) >= 0.5 || s.steal(off.cpu_queued) >= 0.5) {
             let name = "hypervisor".to_owned();
             return Ok((Mechanism::ScheduleSteal, Some(Culprit { kind: CulpritKind::Process, name })));
@@ -118,10 +118,16 @@ fn ran_instead(
         };
         if here && record.span.intersect(span).is_some() {
             let side = if context.jobs.together(pid, record.pid) { &mut own } else { &mut others };
-            *side.entry(record.comm.clone()).or_insert(0) += record.ns;
+            *side.entry(name(context, record)).or_insert(0) += record.ns;
         }
     }
     (own, others)
+}
+
+/// The process's own name rather than one of its threads', without the numbers of a pool.
+fn name(context: &Context<'_>, record: &RanInstead) -> String {
+    let leader = context.process(record.pid).iter().find(|k| k.tid == record.pid);
+    role(leader.and_then(|&k| context.thread(k)).map_or(&record.comm, |t| &t.comm))
 }
 
 /// More threads of the job want a processor in the middle of the wait than it may use.
@@ -154,20 +160,22 @@ fn pool(context: &Context<'_>, thread: &Thread) -> Option<Culprit> {
 }
 
 /// What the processors did over the ticks around a span, as shares of the time between them.
-struct Shares {
+#[derive(Debug)]
+pub(crate) struct Shares {
     idle: BTreeMap<u32, f64>,
     steal: BTreeMap<u32, f64>,
 }
 
 impl Shares {
-    fn over(ticks: &[HostTick], span: Span) -> Option<Self> {
-        let before = &ticks[ticks.partition_point(|t| t.at <= span.start).checked_sub(1)?];
-        let after = ticks.get(ticks.partition_point(|t| t.at < span.end))?;
+    /// Between two ticks, given by their indices.
+    pub(crate) fn between(ticks: &[HostTick], from: usize, to: usize) -> Option<Self> {
+        let (before, after) = (ticks.get(from)?, ticks.get(to)?);
+        let first: BTreeMap<u32, _> =
+            before.cpus.iter().map(|&(cpu, idle, io, steal)| (cpu, (idle, io, steal))).collect();
         let elapsed = after.at.checked_sub(before.at).filter(|&e| e > 0)?;
         let (mut idle, mut steal) = (BTreeMap::new(), BTreeMap::new());
         for &(cpu, idle_after, io_after, steal_after) in &after.cpus {
-            if let Some(&(_, idle_before, io_before, steal_before)) = before.cpus.iter().find(|c| c.0 == cpu)
-            {
+            if let Some(&(idle_before, io_before, steal_before)) = first.get(&cpu) {
                 let share = |ns: u64| ns as f64 / elapsed as f64;
                 let rested = idle_after.saturating_sub(idle_before) + io_after.saturating_sub(io_before);
                 idle.insert(cpu, share(rested));

@@ -209,3 +209,28 @@ fn a_short_run_after_each_synchronise_gives_back_no_more_than_itself() {
     assert!(gain <= sync, "{gain} of {sync}");
     assert!(of(Mechanism::PrepareCompute).next().is_none(), "spinning is no work: {causes:#?}");
 }
+
+#[test]
+fn a_pair_that_hands_over_all_the_time_is_followed_in_time_that_grows_with_it() {
+    // Every wait is on a new lock, so that no earlier one is on the same object, and both wait for the other.
+    let mut trace = TraceBuilder::new(0, 20_000 * MS)
+        .device(0)
+        .on_device(0, FEEDER)
+        .thread(FEEDER, FEEDER, "trainer")
+        .thread(WORKER, WORKER, "worker");
+    let mut gaps = Vec::new();
+    for turn in 0..20_000_u64 {
+        let at = turn * MS;
+        let word = 0x1000 + turn * 64;
+        let hop = |by| move |w: Wait| w.futex(word, 0).woken_by(by);
+        trace = trace.wait(FEEDER, at, at + MS / 2, at + MS / 2, hop(WORKER));
+        trace = trace.wait(WORKER, at + MS / 2, at + MS, at + MS, hop(FEEDER));
+        gaps.push((at + 1, at + MS / 2));
+    }
+    let timeline = build(trace.samples(WORKER, 0, 20_000 * MS, &["decode.so!run"]).records());
+    let ledger = attribute(&timeline, &idle(&timeline, FEEDER, &gaps));
+    let computing: u64 =
+        ledger.causes.iter().filter(|c| c.mechanism == Mechanism::PrepareCompute).map(|c| c.ns).sum();
+    let idle: u64 = ledger.causes.iter().map(|c| c.ns).sum();
+    assert!(computing * 100 >= idle * 99, "{:#?}", ledger.causes);
+}
