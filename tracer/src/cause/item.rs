@@ -12,6 +12,9 @@ use crate::trace::{Ns, OffCpu, Span, State, ThreadKey, WakerContext};
 /// How far back a chain looks.
 pub(crate) const LOOK_BACK: u64 = 60_000_000_000;
 
+/// Wake-ups of one thread searched for the last delivery on the same object.
+const SEARCHED: usize = 4_096;
+
 /// Where an item starts, and what set it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Item {
@@ -36,10 +39,11 @@ pub(crate) fn item(
     let end = wait.woken.unwrap_or(wait.ran);
     let floor = end.saturating_sub(LOOK_BACK);
     let mut start = floor.max(context.timeline.span.start);
-    if let Some(at) = last_delivery(giver, successor, last, wait, end, start) {
+    // The request first: what lies before it need not be searched for deliveries.
+    if let Some(at) = last_request(context, giver, nearer, end, start) {
         start = start.max(at);
     }
-    if let Some(at) = last_request(context, giver, nearer, end, start) {
+    if let Some(at) = last_delivery(giver, successor, last, wait, end, start) {
         start = start.max(at);
     }
     if let Some(born) = giver.born.filter(|&b| b > start && b < end) {
@@ -63,7 +67,7 @@ fn last_delivery(
     let group = successor.merged_wait(last).map_or(&[][..], |m| &m.members);
     let before = giver.given.partition_point(|g| g.at < end);
     let mut on_another = None;
-    let earlier = giver.given[..before].iter().rev().take_while(|g| g.at > start);
+    let earlier = giver.given[..before].iter().rev().take(SEARCHED).take_while(|g| g.at > start);
     for given in earlier.filter(|g| g.wakee == successor.key) {
         let same = match given.wait {
             GivenWait::OffCpu(i) if i == last || group.binary_search(&i).is_ok() => continue,

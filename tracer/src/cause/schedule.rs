@@ -30,7 +30,7 @@ pub(crate) fn why(context: &Context<'_>, thread: &Thread, off: Option<&OffCpu>, 
         }
     }
     let (own, others) = ran_instead(context, thread.pid, off, span);
-    let sum = |ran: &BTreeMap<String, u64>| ran.values().sum::<u64>();
+    let sum = |ran: &BTreeMap<String, u64>| ran.values().fold(0_u64, |sum, &ns| sum.saturating_add(ns));
     let top = |ran: &BTreeMap<String, u64>| {
         ran.iter().max_by(|a, b| a.1.cmp(b.1).then(b.0.cmp(a.0))).map(|(name, _)| name.clone())
     };
@@ -68,7 +68,11 @@ fn throttled_group(context: &Context<'_>, thread: &Thread) -> Option<Culprit> {
         Some(tick) => {
             let processors = match (tick.quota_us, tick.period_us) {
                 (Some(quota), Some(period)) if period > 0 => {
-                    format!(" (quota of {}.{:02} processors)", quota / period, quota % period * 100 / period)
+                    format!(
+                        " (quota of {}.{:02} processors)",
+                        quota / period,
+                        u128::from(quota % period) * 100 / u128::from(period)
+                    )
                 }
                 _ => String::new(),
             };
@@ -118,7 +122,7 @@ fn ran_instead(
         };
         if here && record.span.intersect(span).is_some() {
             let side = if context.jobs.together(pid, record.pid) { &mut own } else { &mut others };
-            *side.entry(name(context, record)).or_insert(0) += record.ns;
+            *side.entry(name(context, record)).or_insert(0) += record.ns.min(record.span.len());
         }
     }
     (own, others)
@@ -177,7 +181,8 @@ impl Shares {
         for &(cpu, idle_after, io_after, steal_after) in &after.cpus {
             if let Some(&(idle_before, io_before, steal_before)) = first.get(&cpu) {
                 let share = |ns: u64| ns as f64 / elapsed as f64;
-                let rested = idle_after.saturating_sub(idle_before) + io_after.saturating_sub(io_before);
+                let rested =
+                    idle_after.saturating_sub(idle_before).saturating_add(io_after.saturating_sub(io_before));
                 idle.insert(cpu, share(rested));
                 steal.insert(cpu, share(steal_after.saturating_sub(steal_before)));
             }

@@ -234,3 +234,23 @@ fn a_pair_that_hands_over_all_the_time_is_followed_in_time_that_grows_with_it() 
     let idle: u64 = ledger.causes.iter().map(|c| c.ns).sum();
     assert!(computing * 100 >= idle * 99, "{:#?}", ledger.causes);
 }
+
+#[test]
+fn a_chain_that_reaches_the_look_back_says_so() {
+    let end = 100_000 * MS;
+    let at = |woken: Ns| {
+        let trace = TraceBuilder::new(0, end)
+            .device(0)
+            .on_device(0, FEEDER)
+            .thread(FEEDER, FEEDER, "trainer")
+            .thread(WORKER, WORKER, "worker")
+            .samples(WORKER, 0, end, &["decode.so!run"])
+            .wait(FEEDER, woken - 100 * MS, woken, woken, |w| w.futex(0x1, 0).woken_by(WORKER));
+        let timeline = build(trace.records());
+        attribute(&timeline, &idle(&timeline, FEEDER, &[(woken - 100 * MS, woken)])).causes.swap_remove(0)
+    };
+    assert_eq!(at(59_000 * MS).mechanism, Mechanism::PrepareCompute);
+    let beyond = at(90_000 * MS);
+    assert_eq!(beyond.mechanism, Mechanism::Unexplained);
+    assert!(beyond.note.as_ref().unwrap().starts_with("beyond look-back"), "{beyond:#?}");
+}
