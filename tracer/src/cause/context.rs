@@ -12,6 +12,8 @@ use super::schedule::Shares;
 use super::user_stacks::{self, Work};
 use super::{files, running};
 
+/// By the indices of the two ticks.
+type TickShares = HashMap<(usize, usize), Option<Rc<Shares>>>;
 type FrameCache = RefCell<HashMap<StackId, Rc<Vec<NamedFrame>>>>;
 
 #[derive(Debug)]
@@ -30,7 +32,7 @@ pub(crate) struct Context<'a> {
     /// Futex words waited on for CPython's switch interval: per (process, address), threads and time-outs.
     interval_words: BTreeMap<(u32, u64), (BTreeSet<ThreadKey>, u32)>,
     disks: BTreeMap<u32, &'a str>,
-    shares: RefCell<HashMap<(usize, usize), Option<Rc<Shares>>>>,
+    shares: RefCell<TickShares>,
     /// Processes that listen, or read from a connection they accepted, with the file.
     servers: BTreeMap<u32, FileId>,
     label_by_stacks: RefCell<HashMap<(StackId, StackId), Option<usize>>>,
