@@ -254,3 +254,47 @@ fn a_chain_that_reaches_the_look_back_says_so() {
     assert_eq!(beyond.mechanism, Mechanism::Unexplained);
     assert!(beyond.note.as_ref().unwrap().starts_with("beyond look-back"), "{beyond:#?}");
 }
+
+/// Both ends of a loopback connection: the feeder's (file 60) and the service's (file 61).
+fn loopback(trace: TraceBuilder) -> TraceBuilder {
+    let end = |id, local: &str, peer: &str| {
+        let socket = Socket { family: 2, state: 1, local: local.into(), peer: peer.into() };
+        Record::File(File { id, mode: 0o140_777, socket: Some(socket), ..File::default() })
+    };
+    trace.record(end(60, "127.0.0.1:40000", "127.0.0.1:9000")).record(end(
+        61,
+        "127.0.0.1:9000",
+        "127.0.0.1:40000",
+    ))
+}
+
+#[test]
+fn a_chain_crosses_a_socket_to_a_service_on_the_same_host() {
+    let receive = |fd, file| {
+        move |w: Wait| w.syscall(libc::SYS_recvfrom, [fd, 0, 0, 0, 0, 0]).with(move |o| o.file = Some(file))
+    };
+    // The service is asked at 100 ms, reads its own disk until 199 ms, and answers at 200 ms.
+    let answered = |by_interrupt: bool| {
+        ledger(
+            loopback(trace())
+                .samples(WORKER, 0, 300 * MS, &["service!answer"])
+                .wait(WORKER, 0, 100 * MS, 100 * MS, |w| receive(4, 61)(w).woken_by(FEEDER))
+                .wait(WORKER, 100 * MS, 199 * MS, 199 * MS, |w| {
+                    w.read(5, IMAGE).kernel(PAGE).interrupt(DISK_INTERRUPT)
+                })
+                .wait(FEEDER, 100 * MS, 200 * MS, 200 * MS, |w| {
+                    let wait = receive(3, 60)(w);
+                    if by_interrupt { wait.interrupt(NETWORK) } else { wait.woken_by(WORKER) }
+                }),
+        )
+    };
+    for by_interrupt in [false, true] {
+        let causes = answered(by_interrupt).causes;
+        let found: Vec<_> = causes.iter().map(|c| (c.mechanism, c.ns)).collect();
+        assert_eq!(found, [(Mechanism::StorageRead, 99 * MS), (Mechanism::PrepareCompute, MS)]);
+        assert_eq!(
+            causes[0].chain[0].what,
+            "waits for worker 20 (recvfrom on a connection to 127.0.0.1:9000)"
+        );
+    }
+}
