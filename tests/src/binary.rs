@@ -149,7 +149,8 @@ impl Ran {
         assert_eq!(self.status, Some(status as i32), "{self:?}");
         assert_eq!(self.stdout, "", "{self:?}");
         // That this machine has no device library is said where recording began.
-        let lines: Vec<&str> = self.stderr.lines().filter(|l| !l.ends_with("recorded all the same")).collect();
+        let lines: Vec<&str> =
+            self.stderr.lines().filter(|l| !l.ends_with("recorded all the same")).collect();
         let [line] = lines[..] else { panic!("not one line: {self:?}") };
         assert!(line.starts_with("whyidle: "), "{line}");
         assert!(line.contains(says), "{says:?} is not in: {line}");

@@ -102,6 +102,30 @@ fn a_process_and_its_children_are_recorded_for_the_time_asked() {
 
 #[test]
 #[file_serial(probes)]
+fn children_that_were_there_before_are_recorded_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("t");
+    let target = Target::start("(while :; do sleep 0.05; done) & exec sleep 1000");
+    let task = format!("/proc/{0}/task/{0}", target.pid());
+    let mut child = String::new();
+    while child.is_empty() || !fs::read_to_string(format!("{task}/comm")).unwrap().starts_with("sleep") {
+        child = fs::read_to_string(format!("{task}/children")).unwrap().trim().to_owned();
+    }
+    let child: u32 = child.parse().unwrap();
+    let ran =
+        binary::run(["record", "--pid", &target.pid(), "--duration", "1s", "-o", trace.to_str().unwrap()]);
+    let pid = rustix::process::Pid::from_raw(child.try_into().unwrap()).unwrap();
+    rustix::process::kill_process(pid, Signal::KILL).unwrap();
+    done(&ran);
+    let records = read(&trace);
+    let seen =
+        |r: &Record| matches!(r, Record::Thread(t) if t.pid == child && t.kind == TargetKind::Inherited);
+    assert!(records.iter().any(seen), "it was not found");
+    assert!(records.iter().any(|r| matches!(r, Record::OffCpu(w) if w.pid == child)), "it was not recorded");
+}
+
+#[test]
+#[file_serial(probes)]
 fn a_command_is_watched_from_its_first_instruction_and_keeps_its_input_output_and_status() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("t");

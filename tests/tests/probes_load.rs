@@ -4,7 +4,7 @@ use serial_test::file_serial;
 use whyidle::capture::kernel::btf::Kernel;
 use whyidle::capture::kernel::probes::PROBES;
 use whyidle::capture::tracer::Config;
-use whyidle_tests::privileged::attach;
+use whyidle_tests::privileged::{Child, attach, observe_with};
 
 /// A program stays until its last run is over.
 const TRIES: u32 = 200;
@@ -77,4 +77,28 @@ fn samples_can_be_off() {
     let tracer = attach(&Config { sample_hz: 0, ..Config::default() });
     let status = tracer.probes().into_iter().find(|s| s.name == "cpu_sample").expect("a status");
     assert!(!status.attached && !status.reason.is_empty());
+}
+
+#[test]
+#[file_serial(probes)]
+fn one_probe_can_be_taken_out() {
+    let mut tracer = attach(&Config::default());
+    let before = tracer.program_ids().len();
+    assert!(tracer.detach_probe("cpu_sample", "too dear"));
+    assert_eq!(tracer.program_ids().len(), before - 1);
+    let status = tracer.probes().into_iter().find(|s| s.name == "cpu_sample").expect("a status");
+    assert_eq!((status.attached, status.reason.as_str()), (false, "too dear"));
+    assert!(!tracer.detach_probe("cpu_sample", "again"));
+    assert!(!tracer.detach_probe("no such program", "never"));
+}
+
+#[test]
+#[file_serial(probes)]
+fn the_threshold_can_be_raised() {
+    let child = Child::fork(|| (0..20).for_each(|_| std::thread::sleep(std::time::Duration::from_millis(1))));
+    let mut tracer = attach(&Config { sample_hz: 0, ..Config::default() });
+    tracer.set_threshold_ns(u64::MAX).expect("set");
+    let seen = observe_with(tracer, child);
+    assert_eq!(seen.waits().filter(|w| !w.cut_start && !w.cut_end).count(), 0);
+    assert!(seen.totals().map(|t| t.count).sum::<u64>() >= 20);
 }

@@ -10,7 +10,6 @@ pub static OFFSETS: Global<Offsets> = Global::new(Offsets::NONE);
 
 #[unsafe(no_mangle)]
 pub static SETTINGS: Global<Settings> = Global::new(Settings {
-    threshold_ns: 100_000,
     wake_bytes: 0,
     own_tgid: 0,
     all: 0,

@@ -3,7 +3,7 @@
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf};
 use tracer_ebpf::wire::{
-    BlockStats, CpuWait, CudaState, RanKey, RanValue, ThreadState, TotalKey, TotalValue, call, loss,
+    BlockStats, CpuWait, CudaState, RanKey, RanValue, ThreadState, TotalKey, TotalValue, call, control, loss,
 };
 
 /// `BPF_F_MMAPABLE`: userspace sets single bytes, which an element-wise update could not do without a race.
@@ -29,9 +29,9 @@ pub static CUDA: HashMap<u32, CudaState> = HashMap::with_max_entries(4096, 0);
 #[map]
 pub static TOTALS: HashMap<TotalKey, TotalValue> = HashMap::with_max_entries(32_768, 0);
 
-/// Row 0: which half of `TOTALS` and `RAN` is being filled.
+/// What userspace changes while programs run, see `wire::control`.
 #[map]
-pub static EPOCH: Array<u32> = Array::with_max_entries(1, 0);
+pub static CONTROL: Array<u64> = Array::with_max_entries(control::ROWS, 0);
 
 /// Set at load: one row a processor.
 #[map]
@@ -73,7 +73,13 @@ pub static DISKS: HashMap<u32, BlockStats> = HashMap::with_max_entries(256, 0);
 
 #[inline(always)]
 pub fn epoch() -> u32 {
-    EPOCH.get(0).copied().unwrap_or(0)
+    CONTROL.get(control::EPOCH).copied().unwrap_or(0) as u32
+}
+
+/// Stays shorter than this are only added up.
+#[inline(always)]
+pub fn threshold_ns() -> u64 {
+    CONTROL.get(control::THRESHOLD_NS).copied().unwrap_or(0)
 }
 
 /// The row of a system call, 0 for none.

@@ -10,7 +10,7 @@ use tracer_ebpf::wire::{CudaCall, CudaState, SILENCE_NS, Submits, kind, loss};
 
 use super::fault::current_target;
 use crate::globals::setting;
-use crate::maps::{BLANK_CUDA, CUDA};
+use crate::maps::{BLANK_CUDA, CUDA, threshold_ns};
 use crate::task::Current;
 use crate::{emit, stack};
 
@@ -64,7 +64,7 @@ pub fn cuda_return(ctx: RetProbeContext) -> u32 {
         (*s).sp = 0;
         let now = bpf_ktime_get_ns();
         let synchronised = (*s).family == family::SYNCHRONIZE;
-        if synchronised || now - (*s).entry.min(now) >= setting!(threshold_ns) {
+        if synchronised || now - (*s).entry.min(now) >= threshold_ns() {
             call(s, now);
         }
         if synchronised && (*s).run.first != 0 {

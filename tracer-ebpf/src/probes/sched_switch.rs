@@ -8,8 +8,8 @@ use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
 use tracer_ebpf::wire::{MISSING, OffCpu, OffCpuPath, PATH_BYTES, ThreadState, call, flags, kind, loss};
 
-use crate::globals::{offset, setting};
-use crate::maps::call_row;
+use crate::globals::offset;
+use crate::maps::{call_row, threshold_ns};
 use crate::task::{Regs, Task};
 use crate::{emit, file, stack, threads, totals};
 
@@ -210,7 +210,7 @@ unsafe fn finish(next: Task, s: *mut ThreadState, cpu: u32, now: u64) {
             w if w < (*s).left => (*s).left,
             w => w,
         };
-        if !cut && now - (*s).left < setting!(threshold_ns) {
+        if !cut && now - (*s).left < threshold_ns() {
             totals::add(s, nr, if nr < 0 { 0 } else { arg0 }, woken, now, runnable);
             return;
         }

@@ -6,8 +6,8 @@ use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
 use tracer_ebpf::wire::{self, Thread, ThreadState, call, flags, kind, pid_bits};
 
-use crate::globals::{offset, setting};
-use crate::maps::call_row;
+use crate::globals::offset;
+use crate::maps::{call_row, threshold_ns};
 use crate::task::{Current, Task, pid_bits_of, set_pid_bits};
 use crate::{emit, file, stack, threads, totals};
 
@@ -110,9 +110,10 @@ unsafe fn woken_by(ctx: &BtfTracePointContext, s: *mut ThreadState) {
         // Off the processor, and for a while: a stay this long is likely to end past the threshold, run
         // queue included, and then its waker's context is asked for.
         let off = if (*s).left >= (*s).ran { now - (*s).left.min(now) } else { 0 };
-        if tid != 0 && off >= setting!(threshold_ns) / 4 {
+        let threshold = threshold_ns();
+        if tid != 0 && off >= threshold / 4 {
             (*s).waker_kernel_stack = stack::of_current(ctx, stack::LOCKED, wire::KERNEL, 0);
-            if off >= setting!(threshold_ns) && nr >= -1 && waker.has_user() {
+            if off >= threshold && waker.has_user() {
                 (*s).waker_user_stack = stack::of_current(ctx, stack::LOCKED, wire::USER, pid);
             }
         }

@@ -66,6 +66,15 @@ pub mod loss {
     }
 }
 
+/// Rows of the `CONTROL` map.
+pub mod control {
+    /// Which half of `TOTALS` and `RAN` is being filled.
+    pub const EPOCH: u32 = 0;
+    /// Stays off the processor, and calls, shorter than this make no record.
+    pub const THRESHOLD_NS: u32 = 1;
+    pub const ROWS: u32 = 2;
+}
+
 /// Bits of a thread's byte in the `PIDS` map.
 pub mod pid_bits {
     pub const TARGET: u8 = 1;

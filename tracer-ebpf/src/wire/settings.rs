@@ -3,7 +3,6 @@
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Settings {
-    pub threshold_ns: u64,
     /// A ring holding more bytes than this wakes its reader.
     pub wake_bytes: u64,
     pub own_tgid: u32,

@@ -10,6 +10,9 @@ use crate::trace::{BlockTotal, File, Record, TargetKind, ThreadExec, ThreadKey, 
 /// Processes and leaders remembered; past it the oldest ids are forgotten and read again.
 const CAP: usize = 8192;
 
+const S_IFMT: u32 = 0o170_000;
+const S_IFDIR: u32 = 0o040_000;
+
 /// Everything it remembers is bounded by what runs now, not by how long the recording runs.
 #[derive(Debug)]
 pub struct Enricher {
@@ -123,7 +126,8 @@ impl Enricher {
         if let Some((mount, path)) = all.filter_map(|m| m.place(file.dev, &file.names)).next() {
             file.fs_type = Some(mount.fs_type.clone());
             file.mount = Some(mount.point.clone());
-            if file.path.is_none() {
+            // No names at all is the root of a file system, or a file whose names could not be read.
+            if !file.names.is_empty() || file.mode & S_IFMT == S_IFDIR {
                 file.path = path;
             }
         }
@@ -228,7 +232,7 @@ mod tests {
     fn files_get_their_path_and_file_system() {
         let meta = fs::metadata("/proc/self/status").unwrap();
         let dev = rustix::fs::major(meta.st_dev()) << 20 | rustix::fs::minor(meta.st_dev());
-        let names = ["status", "1", "/"].map(str::to_owned).to_vec();
+        let names = ["status", "1"].map(str::to_owned).to_vec();
         let file = File { dev, names, ..File::default() };
         let (record, _) = Enricher::new().enrich(Record::File(file));
         let Record::File(file) = record else { panic!("{record:?}") };

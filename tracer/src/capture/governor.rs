@@ -13,20 +13,35 @@ const SPAN: Duration = Duration::from_secs(2);
 /// What is given up when the budget is exceeded, in this order. Each takes effect at once and stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Look for new targets, libraries and groups eight times less often.
+    /// Look for new targets eight times less often.
     FewerRescans,
     /// Host and group counters once a second instead of every tick.
     FewerHostTicks,
+    /// Waits shorter than 1 ms are added up instead of recorded one by one.
+    Threshold1Ms,
+    /// No more CPU samples.
+    NoSamples,
+    /// Waits shorter than 10 ms are added up.
+    Threshold10Ms,
 }
 
 impl Step {
-    const ORDER: [Self; 2] = [Self::FewerRescans, Self::FewerHostTicks];
+    const ORDER: [Self; 5] =
+        [Self::FewerRescans, Self::FewerHostTicks, Self::Threshold1Ms, Self::NoSamples, Self::Threshold10Ms];
 
     fn what(self) -> &'static str {
         match self {
-            Self::FewerRescans => "looks for new targets and libraries eight times less often",
+            Self::FewerRescans => "looks for new targets eight times less often",
             Self::FewerHostTicks => "reads host and group counters once a second",
+            Self::Threshold1Ms => "adds up waits shorter than 1 ms instead of recording each",
+            Self::NoSamples => "takes no more CPU samples",
+            Self::Threshold10Ms => "adds up waits shorter than 10 ms instead of recording each",
         }
+    }
+
+    /// It costs the answer something, so one burst is no reason for it.
+    fn hurts(self) -> bool {
+        !matches!(self, Self::FewerRescans | Self::FewerHostTicks)
     }
 }
 
@@ -38,12 +53,14 @@ pub struct Governor {
     budget: f64,
     cpus: f64,
     since: (Ns, u64),
-    /// Share of the kernel side's programs as last measured; they cannot be made cheaper while attached.
+    /// Share of the kernel side's programs as last measured.
     kernel: f64,
     /// Steps taken.
     taken: usize,
     /// Largest share seen over one span.
     worst: f64,
+    /// Spans over the budget in a row.
+    streak: u32,
     exhausted: bool,
 }
 
@@ -57,6 +74,7 @@ impl Governor {
             kernel: 0.0,
             taken: 0,
             worst: 0.0,
+            streak: 0,
             exhausted: false,
         }
     }
@@ -76,8 +94,10 @@ impl Governor {
         self.since = (now, cpu);
         self.worst = self.worst.max(share);
         if share <= self.budget {
+            self.streak = 0;
             return (None, None);
         }
+        self.streak += 1;
         let over = format!(
             "whyidle took {:.2} % of the machine's processor time ({:.2} % of it inside the kernel), over its \
              budget of {:.2} %",
@@ -86,6 +106,9 @@ impl Governor {
             self.budget * 100.0
         );
         if let Some(step) = Step::ORDER.get(self.taken) {
+            if step.hurts() && self.streak < 2 {
+                return (None, None);
+            }
             self.taken += 1;
             return (Some(*step), Some(format!("{over}: {}", step.what())));
         }
@@ -148,6 +171,18 @@ mod tests {
         }
         assert_eq!(steps, Step::ORDER);
         assert_eq!(said, Step::ORDER.len() + 1);
+    }
+
+    #[test]
+    fn single_bursts_cost_the_answer_nothing() {
+        let mut g = governor();
+        let mut steps = Vec::new();
+        let mut cpu = 0;
+        for span in 1..=20 {
+            cpu += if span % 2 == 0 { SECOND } else { 0 };
+            steps.extend(g.judge(span * 2 * SECOND, cpu).0);
+        }
+        assert_eq!(steps, [Step::FewerRescans, Step::FewerHostTicks]);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use tracer_ebpf::wire::{NAME_BYTES, NAMES};
+
 /// One line of `/proc/<pid>/mountinfo`, as far as naming files needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
@@ -44,7 +46,8 @@ impl Mounts {
         self.by_dev.contains_key(&dev)
     }
 
-    /// The mount to show a file under, and its whole path if `names` (from the file upward) reach the root.
+    /// The mount to show a file under, and its whole path if `names` (from the file upward) reach the root of
+    /// its file system.
     #[must_use]
     pub fn place(&self, dev: u32, names: &[String]) -> Option<(&Mount, Option<String>)> {
         let mounts = self.by_dev.get(&dev)?;
@@ -61,10 +64,11 @@ impl Mounts {
     }
 }
 
-/// Path inside the file system, where the names reach its root (the last one is `/`).
+/// Path inside the file system, where the names reach its root: the kernel side stops there, and after
+/// [`NAMES`] names, and cuts each at [`NAME_BYTES`].
 fn inside(names: &[String]) -> Option<String> {
-    let (last, names) = names.split_last()?;
-    (last == "/").then(|| names.iter().rev().fold(String::new(), |path, name| path + "/" + name))
+    let whole = names.len() < NAMES && names.iter().all(|n| !n.is_empty() && n.len() < NAME_BYTES - 1);
+    whole.then(|| names.iter().rev().fold(String::new(), |path, name| path + "/" + name))
 }
 
 fn below<'a>(path: &'a str, root: &str) -> Option<&'a str> {
@@ -128,25 +132,28 @@ garbage
 
     #[test]
     fn paths_are_completed_with_the_mount() {
-        assert_eq!(path(254 << 20 | 1, &["a.jpg", "imgs", "/"]).unwrap(), "/imgs/a.jpg");
-        assert_eq!(path(45, &["x", "/"]).unwrap(), "/net/x");
-        assert_eq!(path(45, &["/"]).unwrap(), "/net");
-        assert_eq!(path(254 << 20 | 1, &["/"]).unwrap(), "/");
+        assert_eq!(path(254 << 20 | 1, &["a.jpg", "imgs"]).unwrap(), "/imgs/a.jpg");
+        assert_eq!(path(45, &["x"]).unwrap(), "/net/x");
+        assert_eq!(path(45, &[]).unwrap(), "/net");
+        assert_eq!(path(254 << 20 | 1, &[]).unwrap(), "/");
     }
 
     #[test]
     fn a_mount_of_a_part_shows_only_what_lies_below_it() {
         let dev = 8 << 20 | 17;
-        assert_eq!(path(dev, &["a", "set", "/"]).unwrap(), "/data/a");
-        assert_eq!(path(dev, &["a", "settle", "/"]), None);
+        assert_eq!(path(dev, &["a", "set"]).unwrap(), "/data/a");
+        assert_eq!(path(dev, &["a", "settle"]), None);
     }
 
     #[test]
     fn names_that_do_not_reach_the_root_give_the_mount_alone() {
         let mounts = Mounts::parse(TEXT);
-        let (mount, path) = mounts.place(45, &names(&["a", "b"])).unwrap();
-        assert_eq!((mount.fs_type.as_str(), mount.point.as_str(), path), ("nfs4", "/net", None));
-        assert!(mounts.place(99, &names(&["a", "/"])).is_none());
+        let (deep, cut) = (vec!["x".to_owned(); NAMES], vec!["x".repeat(NAME_BYTES - 1)]);
+        for incomplete in [deep, cut, names(&["", "a"])] {
+            let (mount, path) = mounts.place(45, &incomplete).unwrap();
+            assert_eq!((mount.fs_type.as_str(), mount.point.as_str(), path), ("nfs4", "/net", None));
+        }
+        assert!(mounts.place(99, &names(&["a"])).is_none());
     }
 
     #[test]

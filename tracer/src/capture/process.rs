@@ -79,6 +79,16 @@ pub fn identify(id: u32) -> Id {
     if field("State:").is_some_and(|s| s.starts_with(['Z', 'X', 'x'])) { Id::Zombie } else { Id::Process }
 }
 
+/// Processes whose parent is one of these.
+#[must_use]
+pub fn children(parents: &[u32]) -> Vec<u32> {
+    let parent = |pid: u32| {
+        let stat = Process::new(i32::try_from(pid).ok()?).ok()?.stat().ok()?;
+        u32::try_from(stat.ppid).ok()
+    };
+    all().into_iter().filter(|pid| parent(*pid).is_some_and(|p| parents.contains(&p))).collect()
+}
+
 /// All process ids now in `/proc`.
 #[must_use]
 pub fn all() -> Vec<u32> {
@@ -182,6 +192,16 @@ mod tests {
         child.wait().unwrap();
         assert_eq!(identify(pid), Id::Nothing);
         assert_eq!(identify(u32::MAX), Id::Nothing);
+    }
+
+    #[test]
+    fn a_child_is_its_parents_alone() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let (own, others) = (children(&[std::process::id()]), children(&[child.id()]));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(own.contains(&child.id()));
+        assert_eq!(others, Vec::<u32>::new());
     }
 
     #[test]

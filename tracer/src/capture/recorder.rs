@@ -8,6 +8,7 @@ use super::devices::Feed;
 use super::governor::{Governor, Step};
 use super::host::{self, TICK};
 use super::kernel_cost::KernelCost;
+use super::process;
 use super::selection::Targets;
 use super::sink::Sink;
 use super::stop::Stop;
@@ -92,6 +93,7 @@ pub struct Recorder {
     governor: Governor,
     stop: Stop,
     start: Ns,
+    threshold_ns: u64,
     duration: Option<Duration>,
     ticks: u64,
     rescan: u64,
@@ -135,6 +137,7 @@ impl Recorder {
             governor: Governor::new(plan.budget, cpus),
             stop,
             start,
+            threshold_ns: plan.config.threshold_ns,
             duration: plan.duration,
             ticks: 0,
             rescan: RESCAN,
@@ -156,7 +159,7 @@ impl Recorder {
     /// The kernel side has no room for it.
     pub fn add(&mut self, pid: u32) -> Result<(), RecordError> {
         self.sink.targets.watch(pid);
-        self.watch(pid)
+        Ok(self.tracer.add_process(pid, TargetKind::Named)?)
     }
 
     /// Records until the duration is over, a signal asks to stop, nothing watched runs any more, or `watch`
@@ -238,16 +241,31 @@ impl Recorder {
             self.governor.kernel(per_time);
         }
         let (step, what) = self.governor.tick();
-        match step {
-            Some(Step::FewerRescans) => self.rescan = RESCAN * 8,
-            Some(Step::FewerHostTicks) => self.host_every = RESCAN,
-            None => {}
+        if let Some(step) = step {
+            self.take_step(step)?;
         }
         if let Some(what) = what {
             tracing::info!("{what}");
             self.sink.append(&Record::Step(GovernorStep { at: now, what }));
         }
         Ok(self.sink.flush(now)?)
+    }
+
+    fn take_step(&mut self, step: Step) -> Result<(), RecordError> {
+        match step {
+            Step::FewerRescans => self.rescan = RESCAN * 8,
+            Step::FewerHostTicks => self.host_every = RESCAN,
+            Step::Threshold1Ms => self.tracer.set_threshold_ns(self.threshold_ns.max(1_000_000))?,
+            Step::Threshold10Ms => self.tracer.set_threshold_ns(self.threshold_ns.max(10_000_000))?,
+            Step::NoSamples => {
+                let reason = "taken out to stay within the budget";
+                if self.tracer.detach_probe("cpu_sample", reason) {
+                    let (name, reason) = ("cpu_sample".to_owned(), reason.to_owned());
+                    self.sink.append(&Record::Probe(ProbeStatus { name, attached: false, reason }));
+                }
+            }
+        }
+        Ok(())
     }
 
     fn device_readings(&mut self) {
@@ -272,14 +290,20 @@ impl Recorder {
     }
 
     fn new_targets(&mut self) -> Result<(), RecordError> {
-        for pid in self.sink.targets.new_processes(&self.devices.processes()) {
-            self.watch(pid)?;
+        let new = self.sink.targets.new_processes(&self.devices.processes());
+        for pid in &new {
+            self.tracer.add_process(*pid, TargetKind::Named)?;
+        }
+        // Children born before their parent was a target did not inherit it; later ones do.
+        let mut parents = new;
+        while !parents.is_empty() {
+            let children = process::children(&parents);
+            parents = children.into_iter().filter(|pid| self.sink.targets.watch(*pid)).collect();
+            for pid in &parents {
+                self.tracer.add_process(*pid, TargetKind::Inherited)?;
+            }
         }
         Ok(())
-    }
-
-    fn watch(&mut self, pid: u32) -> Result<(), RecordError> {
-        Ok(self.tracer.add_process(pid, TargetKind::Named)?)
     }
 
     fn new_libraries(&mut self) {

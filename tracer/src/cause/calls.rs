@@ -71,6 +71,13 @@ pub(crate) fn blocks(call: &CudaCall) -> bool {
     !call.name.contains("Async")
 }
 
+/// Whether the thread was inside a synchronising call at `at`.
+pub(crate) fn waits_for_device(thread: &Thread, at: Ns) -> bool {
+    let before = thread.calls.partition_point(|c| c.entry <= at);
+    let near = thread.calls[..before].iter().rev().take(NESTING);
+    near.filter(|c| synchronises(c)).any(|c| c.exit.is_some_and(|x| at < x))
+}
+
 /// The last synchronising call of the thread that returned in `span`.
 pub(crate) fn last_synchronise(thread: &Thread, span: Span) -> Option<(&CudaCall, Ns)> {
     let before = thread.calls.partition_point(|c| c.entry < span.end);

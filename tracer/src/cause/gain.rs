@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::terms::{Term, terms};
+use super::terms::{FEEDER, Term, terms};
 use super::walk::Walker;
 use super::{Cause, Mechanism};
 use crate::idle::DeviceIdle;
@@ -74,10 +74,11 @@ fn feeder(idle: &DeviceIdle) -> Option<ThreadKey> {
     ended.into_iter().max_by(|a, b| a.1.cmp(&b.1).then(b.0.cmp(&a.0))).map(|(key, _)| key)
 }
 
-/// A mechanism that no term knows (back-to-back launches look like any running) lies on the feeder's path.
+/// A mechanism that no term knows (back-to-back launches, or a run after a synchronise, look like any running)
+/// lies on the feeder's path for as long as the ledger says.
 fn add_missing(terms: &mut [Term], mechanism: Mechanism, ns: u64) {
     let known = terms.iter().any(|t| t.removable.get(&mechanism).is_some_and(|&r| r > 0));
-    if !known && let Some(path) = terms.iter_mut().find(|t| t.name == "feeder") {
+    if !known && let Some(path) = terms.iter_mut().find(|t| t.name == FEEDER) {
         path.removable.insert(mechanism, ns.min(path.ns));
     }
 }

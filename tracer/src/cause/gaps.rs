@@ -152,7 +152,9 @@ fn unplaced_gap(walker: &Walker<'_>, unplaced: &UnplacedIdle) -> Gap {
         };
         Entry::leaf(unplaced.ns, Mechanism::LaunchBound, culprit, step).with_stacks(0, stack.unwrap_or(0))
     } else {
-        Entry::unexplained(unplaced.ns, unplaced.reason.as_str(), nobody(feeder))
+        let what = "no host event says where in the window this lies".into();
+        let step = Step { thread: feeder, state: "unseen", what, waits_for: None };
+        Entry::unexplained(unplaced.ns, unplaced.reason.as_str(), step)
     };
     Gap { span: unplaced.span, ns: unplaced.ns, entries: vec![entry] }
 }

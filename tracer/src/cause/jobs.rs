@@ -47,6 +47,24 @@ pub(crate) fn is_own(thread: &Thread) -> bool {
     matches!(thread.kind, TargetKind::Named | TargetKind::Inherited) && !thread.kernel_thread
 }
 
+/// What a thread is called as a member of a pool: its name with numbers after a separator left out, so that
+/// `loader-0` and `loader-1` are one role and `python3` stays what it is.
+pub(crate) fn role(comm: &str) -> String {
+    let mut role = String::with_capacity(comm.len());
+    let mut separated = false;
+    for c in comm.chars() {
+        if c.is_ascii_digit() && separated {
+            if !role.ends_with('*') {
+                role.push('*');
+            }
+        } else {
+            separated = "-_:/#. ".contains(c);
+            role.push(c);
+        }
+    }
+    role
+}
+
 fn job(first: &BTreeMap<u32, &Thread>, pid: u32) -> Job {
     let mut top = pid;
     for _ in 0..GENERATIONS {
@@ -60,5 +78,53 @@ fn job(first: &BTreeMap<u32, &Thread>, pid: u32) -> Job {
             Job::Siblings { parent: thread.ppid, program: thread.cmdline.iter().take(2).cloned().collect() }
         }
         _ => Job::Process(top),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::timeline::build;
+    use crate::timeline::testing::{MS, TraceBuilder};
+
+    #[test]
+    fn numbers_after_a_separator_are_left_out_of_a_role() {
+        assert_eq!(role("loader-12"), "loader-*");
+        assert_eq!(role("Thread-3 (run)"), "Thread-* (run)");
+        assert_eq!(role("python3"), "python3");
+        assert_eq!(role(""), "");
+    }
+
+    #[test]
+    fn a_tree_is_a_job_and_so_are_siblings_that_run_one_program() {
+        let with = |trace: TraceBuilder, pid, ppid, program: &str| {
+            trace.thread_with(pid, pid, program, |t| t.ppid = ppid)
+        };
+        let mut trace = TraceBuilder::new(0, MS);
+        for (pid, ppid, program) in [
+            (10, 5, "rank"),
+            (11, 10, "loader"),
+            (12, 11, "decoder"),
+            (20, 5, "rank"),
+            (30, 5, "cron"),
+            (40, 1, "rank"),
+        ] {
+            trace = with(trace, pid, ppid, program);
+        }
+        let jobs = Jobs::new(&build(trace.records()));
+        assert!(jobs.together(10, 12) && jobs.together(12, 11));
+        assert!(jobs.together(12, 20), "ranks of one launcher");
+        assert!(!jobs.together(10, 30) && !jobs.together(10, 40) && !jobs.together(10, 99));
+    }
+
+    #[test]
+    fn a_circle_of_parents_ends() {
+        let trace = TraceBuilder::new(0, MS).thread_with(10, 10, "a", |t| t.ppid = 11).thread_with(
+            11,
+            11,
+            "b",
+            |t| t.ppid = 10,
+        );
+        assert!(Jobs::new(&build(trace.records())).together(10, 10));
     }
 }

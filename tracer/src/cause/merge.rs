@@ -8,6 +8,7 @@ use super::context::Context;
 use super::entry::{Entry, Step};
 use super::files;
 use super::gaps::Gap;
+use super::jobs::role;
 use super::{Cause, Culprit, Ledger, Link, Mechanism, Piece};
 use crate::trace::{FileId, StackId, ThreadKey};
 
@@ -72,14 +73,14 @@ pub(crate) fn merge(context: &Context<'_>, device: u32, gaps: Vec<Gap>) -> Ledge
 }
 
 fn shape(context: &Context<'_>, entry: &Entry) -> Shape {
-    let role =
-        |step: &Step| context.thread(step.thread).map_or((String::new(), 0), |t| (t.comm.clone(), t.ppid));
+    let played =
+        |step: &Step| context.thread(step.thread).map_or((String::new(), 0), |t| (role(&t.comm), t.ppid));
     Shape {
         mechanism: entry.mechanism(),
         leaf: entry.key.leaf,
         culprit: entry.key.culprit.clone(),
         reason: entry.key.reason.clone(),
-        links: entry.key.steps.iter().map(|s| (role(s), s.state, Arc::clone(&s.what))).collect(),
+        links: entry.key.steps.iter().map(|s| (played(s), s.state, Arc::clone(&s.what))).collect(),
     }
 }
 
@@ -198,7 +199,9 @@ fn disks(context: &Context<'_>, merged: &Merged) -> Option<String> {
 
 /// A length in the unit a reader expects.
 pub(crate) fn seconds(ns: u64) -> String {
-    if ns >= 100_000_000 {
+    if ns == 0 {
+        "0 s".to_owned()
+    } else if ns >= 100_000_000 {
         format!("{:.2} s", ns as f64 / 1e9)
     } else if ns >= 100_000 {
         format!("{:.1} ms", ns as f64 / 1e6)

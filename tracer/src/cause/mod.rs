@@ -35,6 +35,7 @@ mod tests;
 
 pub use model::*;
 
+pub(crate) use jobs::role;
 pub(crate) use merge::seconds;
 
 use crate::idle::DeviceIdle;

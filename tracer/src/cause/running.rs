@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::context::Context;
 use super::kernel_stacks::{self, Busy};
 use super::user_stacks::{self, Work};
-use super::{Culprit, CulpritKind, Mechanism};
+use super::{Culprit, CulpritKind, Mechanism, calls};
 use crate::timeline::{Thread, apportion};
 use crate::trace::{Sample, Span, StackId};
 
@@ -22,12 +22,12 @@ pub(crate) struct Share {
 
 /// Splits `ns` of running time in `span` over what the samples show. Empty: nothing shows.
 pub(crate) fn shares(context: &Context<'_>, thread: &Thread, span: Span, ns: u64) -> Vec<Share> {
-    let mut counted = count(context, within(thread, span));
+    let mut counted = count(context, within(thread, span).iter());
     if counted.is_empty() {
-        counted = count(
-            context,
-            within(thread, Span::new(span.start.saturating_sub(NEARBY), span.end.saturating_add(NEARBY))),
-        );
+        let around = Span::new(span.start.saturating_sub(NEARBY), span.end.saturating_add(NEARBY));
+        // Spinning for the device says nothing of work.
+        counted =
+            count(context, within(thread, around).iter().filter(|s| !calls::waits_for_device(thread, s.at)));
     }
     let weights: Vec<u64> = counted.values().map(|c| c.0).collect();
     let parts = apportion(ns, &weights);
@@ -40,7 +40,10 @@ fn within(thread: &Thread, span: Span) -> &[Sample] {
     &thread.samples[from..to.max(from)]
 }
 
-fn count(context: &Context<'_>, samples: &[Sample]) -> BTreeMap<Work, (u64, (StackId, StackId))> {
+fn count<'s>(
+    context: &Context<'_>,
+    samples: impl Iterator<Item = &'s Sample>,
+) -> BTreeMap<Work, (u64, (StackId, StackId))> {
     let mut counted = BTreeMap::new();
     for sample in samples {
         if let Some(work) = context.work(sample.kernel_stack, sample.user_stack) {

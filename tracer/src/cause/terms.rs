@@ -4,13 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::item::item;
-use super::jobs::is_own;
+use super::jobs::{is_own, role};
 use super::waits::{self, Next};
 use super::walk::Walker;
 use super::{Mechanism, Stage, calls, claims};
 use crate::idle::DeviceIdle;
 use crate::timeline::{Activity, GivenWait, Slice, Thread};
 use crate::trace::{Ns, Span, ThreadKey};
+
+/// The term of the thread that submits.
+pub(crate) const FEEDER: &str = "the feeding thread";
 
 /// One thing that the stretch cannot be shorter than.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,7 +60,7 @@ pub(crate) fn terms(walker: &Walker<'_>, idle: &DeviceIdle, feeder: ThreadKey) -
     let mut loads = Loads::new();
     let mut seen = BTreeSet::from([feeder]);
     let mut queue = VecDeque::from([(feeder, Vec::new())]);
-    let mut path = Term::new("feeder", 0);
+    let mut path = Term::new(FEEDER, 0);
     while let Some((key, nearer)) = queue.pop_front() {
         let Some(thread) = walker.context.recorded(key) else { continue };
         let load = load(walker, thread, window, &nearer, &mut shared);
@@ -70,10 +73,10 @@ pub(crate) fn terms(walker: &Walker<'_>, idle: &DeviceIdle, feeder: ThreadKey) -
             path.ns = load.ns;
             path.removable = removable(walker, idle, thread, &load);
         }
-        let role = (nearer.len(), thread.comm.clone(), thread.ppid, thread.key.tid == thread.pid);
-        loads.entry(role).or_default().push((key, load));
+        let part = (nearer.len(), role(&thread.comm), thread.ppid, thread.key.tid == thread.pid);
+        loads.entry(part).or_default().push((key, load));
     }
-    let mut terms = vec![Term::new("device", idle.busy_ns), path];
+    let mut terms = vec![Term::new("the GPU itself", idle.busy_ns), path];
     terms.push(processors(walker, window, feeder, &loads));
     terms.extend(
         loads
@@ -98,18 +101,14 @@ fn removable(
     thread: &Thread,
     load: &Load,
 ) -> BTreeMap<Mechanism, u64> {
-    let mut removable = if load.device_wait_ns.saturating_mul(100) < idle.window.len() {
-        load.by.clone()
-    } else {
-        let mut in_gaps = Load::default();
-        for placed in &idle.placed {
-            in_gaps.join(self::load(walker, thread, placed.span, &[], &mut Shared::default()));
-        }
-        in_gaps.by
-    };
-    // Were the host to run ahead, it would not stand still for the device.
-    removable.insert(Mechanism::LaunchSync, load.device_wait_ns);
-    removable
+    if load.device_wait_ns.saturating_mul(100) < idle.window.len() {
+        return load.by.clone();
+    }
+    let mut in_gaps = Load::default();
+    for placed in &idle.placed {
+        in_gaps.join(self::load(walker, thread, placed.span, &[], &mut Shared::default()));
+    }
+    in_gaps.by
 }
 
 fn load(
@@ -237,7 +236,7 @@ fn pool(walker: &Walker<'_>, window: Span, name: &str, members: &[(ThreadKey, Lo
         .map(|t| t.slices_in(window).map(|s| s.span.len()).sum::<u64>())
         .sum();
     let mean = |ns: u64| per(ns, life, window.len());
-    let mut term = Term::new(format!("pool {name}"), mean(members.iter().map(|(_, l)| l.ns).sum()));
+    let mut term = Term::new(format!("the pool {name}"), mean(members.iter().map(|(_, l)| l.ns).sum()));
     for (mechanism, ns) in members.iter().flat_map(|(_, l)| &l.by) {
         *term.removable.entry(*mechanism).or_default() += ns;
     }
@@ -276,7 +275,7 @@ fn processors(walker: &Walker<'_>, window: Span, feeder: ThreadKey, loads: &Load
     let over = |ns: u64, thousandths: u64| {
         u64::try_from(u128::from(ns) * 1000 / u128::from(thousandths)).unwrap_or(u64::MAX)
     };
-    let mut term = Term::new("processors", over(running, quota).min(window.len()));
+    let mut term = Term::new("the processors", over(running, quota).min(window.len()));
     let freed = |thousandths: u64| term.ns.saturating_sub(over(running, thousandths));
     let (throttled, affinity) = (freed(mask * 1000), freed(online * 1000));
     let whole = term.ns;
@@ -322,7 +321,13 @@ fn disks(walker: &Walker<'_>, window: Span, waits: &BTreeMap<Mechanism, Vec<Span
     let mut terms: Vec<Term> = busy
         .into_iter()
         .map(|(dev, ns)| {
-            Term::new(walker.context.disk(dev).map_or_else(|| format!("disk {dev}"), str::to_owned), ns)
+            Term::new(
+                walker.context.disk(dev).map_or_else(
+                    || format!("disk {}:{}", dev >> 20, dev & 0xf_ffff),
+                    |n| format!("disk {n}"),
+                ),
+                ns,
+            )
         })
         .collect();
     terms.push(Term::new("waits for disks", union(waits.values().flatten().copied().collect())));

@@ -241,8 +241,11 @@ impl<'a> Walker<'a> {
         shares
             .into_iter()
             .map(|share| {
-                let what =
-                    share.work.culprit.as_ref().map_or_else(|| "runs".into(), |c| format!("runs {}", c.name));
+                let what = share
+                    .work
+                    .culprit
+                    .as_ref()
+                    .map_or_else(|| "runs code without a name".into(), |c| format!("runs {}", c.name));
                 let own = step(thread.key, "running", &what);
                 let mut entry = Entry::leaf(share.ns, share.work.mechanism, share.work.culprit, own)
                     .with_stacks(share.stacks.0, share.stacks.1);

@@ -34,7 +34,11 @@ pub enum CliError {
     CannotStart { command: String, source: io::Error },
     #[error("user {0}: not found in /etc/passwd: give a name from there, or UID:GID")]
     NoUser(String),
-    #[error("{what} ended before anything could be recorded (the trace is {}): start it again under `whyidle run -- COMMAND`, or watch one that keeps running", trace.display())]
+    #[error(
+        "{what} ended before anything could be recorded ({} holds its start and end alone): watch something \
+         that runs for some seconds",
+        trace.display()
+    )]
     EndedAtOnce { what: String, trace: PathBuf },
     #[error("{}: no space left: {records} records are lost, all before them can be read with `whyidle report`; free some space or name another place with -o", path.display())]
     OutOfSpace { path: PathBuf, records: u64 },

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::cause::{Cause, Ledger, Mechanism, Stage, seconds};
+use crate::cause::{Cause, Ledger, Mechanism, Stage, role, seconds};
 use crate::idle::DeviceIdle;
 use crate::timeline::{Activity, Thread, Timeline};
 use crate::trace::{CudaFamily, HostTick, OffCpu, Span};
@@ -14,7 +14,7 @@ pub(super) fn of(
     mechanism: Mechanism,
     causes: &[&Cause],
 ) -> Vec<String> {
-    let mut lines = vec![size(idle, mechanism, causes)];
+    let mut lines = vec![size(idle, ledger, mechanism, causes)];
     lines.extend(causes.first().map(|c| chain(c)));
     lines.extend(culprits(causes));
     lines.extend(causes.first().and_then(|c| spread(c)));
@@ -23,7 +23,7 @@ pub(super) fn of(
         Stage::Storage | Stage::Network => lines.extend(files(timeline, idle.window, &threads, mechanism)),
         Stage::Prepare => lines.extend(pool(timeline, idle, causes.first().copied())),
         Stage::Schedule => lines.extend(scheduling(timeline, idle.window, &threads)),
-        Stage::Launch | Stage::Driver | Stage::Copy => lines.extend(calls(timeline, idle, &threads)),
+        Stage::Launch | Stage::Driver | Stage::Copy => lines.extend(calls(idle, &threads)),
         _ => {}
     }
     if mechanism == Mechanism::ProcessSpawn {
@@ -38,14 +38,16 @@ fn percent(part: u64, whole: u64) -> String {
     if whole == 0 { "0 %".to_owned() } else { format!("{:.1} %", part as f64 * 100.0 / whole as f64) }
 }
 
-fn size(idle: &DeviceIdle, mechanism: Mechanism, causes: &[&Cause]) -> String {
+fn size(idle: &DeviceIdle, ledger: &Ledger, mechanism: Mechanism, causes: &[&Cause]) -> String {
     let ns: u64 = causes.iter().map(|c| c.ns).sum();
-    let gaps: u64 = causes.iter().map(|c| c.count).max().unwrap_or(0);
+    let of_it = |i: usize| ledger.causes.get(i).is_some_and(|c| c.mechanism == mechanism);
+    let gaps: BTreeSet<Span> = ledger.pieces.iter().filter(|p| of_it(p.cause)).map(|p| p.gap).collect();
     format!(
-        "{} of {} idle ({} of the window) go to {mechanism}, in {gaps} gaps or more.",
+        "{} of {} idle ({} of the window) go to {mechanism}, in {} gaps.",
         seconds(ns),
         seconds(idle.idle_ns),
         percent(ns, idle.window.len()),
+        gaps.len(),
     )
 }
 
@@ -76,13 +78,13 @@ fn spread(cause: &Cause) -> Option<String> {
 
 /// Threads of the processes in which the causes' chains end.
 fn leaf_threads<'t>(timeline: &'t Timeline, causes: &[&Cause]) -> Vec<&'t Thread> {
-    let roles: BTreeSet<(&str, u32)> = causes
+    let roles: BTreeSet<(String, u32)> = causes
         .iter()
         .filter_map(|c| c.chain.last())
         .filter_map(|l| timeline.threads.values().find(|t| t.key.tid == l.tid && t.pid == l.pid))
-        .map(|t| (t.comm.as_str(), t.ppid))
+        .map(|t| (role(&t.comm), t.ppid))
         .collect();
-    timeline.threads.values().filter(|t| roles.contains(&(t.comm.as_str(), t.ppid))).collect()
+    timeline.threads.values().filter(|t| roles.contains(&(role(&t.comm), t.ppid))).collect()
 }
 
 /// Waits for files of the threads at fault: how many, on how many files, how long, on which disks.
@@ -161,7 +163,9 @@ fn pool(timeline: &Timeline, idle: &DeviceIdle, largest: Option<&Cause>) -> Vec<
         .threads
         .values()
         .filter(|t| {
-            t.comm == thread.comm && t.ppid == thread.ppid && (t.key.tid == t.pid) == (leaf.tid == leaf.pid)
+            role(&t.comm) == role(&thread.comm)
+                && t.ppid == thread.ppid
+                && (t.key.tid == t.pid) == (leaf.tid == leaf.pid)
         })
         .collect();
     let (mut life, mut working) = (0, 0);
@@ -255,7 +259,7 @@ fn scheduling(timeline: &Timeline, window: Span, threads: &[&Thread]) -> Vec<Str
 }
 
 /// How often the feeding threads launch, synchronise, allocate.
-fn calls(timeline: &Timeline, idle: &DeviceIdle, threads: &[&Thread]) -> Vec<String> {
+fn calls(idle: &DeviceIdle, threads: &[&Thread]) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(rate) = idle.launches_per_second.filter(|r| *r > 0.0) {
         lines.push(format!("{rate:.0} launches a second, one every {:.1} us.", 1e6 / rate));
@@ -274,8 +278,6 @@ fn calls(timeline: &Timeline, idle: &DeviceIdle, threads: &[&Thread]) -> Vec<Str
             seconds(ns / count.max(1))
         )
     }));
-    // Only names that exist in the trace are worth a word.
-    debug_assert!(timeline.span.end >= timeline.span.start);
     lines
 }
 

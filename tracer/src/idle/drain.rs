@@ -13,6 +13,11 @@ const BLOCKED_NS: u64 = 100_000;
 /// A synchronise call that found the device done returns within this much running time.
 const RETURN_NS: u64 = 200_000;
 
+/// Whether it is about all streams, not one.
+fn of_whole_context(call: &CudaCall) -> bool {
+    call.family == CudaFamily::Synchronize && (call.name.contains("Ctx") || call.name.contains("Device"))
+}
+
 /// The last submit a thread or process made up to a time.
 struct Last {
     first: Vec<Ns>,
@@ -144,14 +149,18 @@ fn done(thread: &Thread, call: &CudaCall, exit: Ns) -> (Ns, Ns) {
 /// The `Empty` and `Wait` events of all calls. A device is empty when each process that submitted to it has
 /// had a call return since, before which it submitted nothing more, and nobody goes on waiting.
 pub(super) fn synchronise(threads: &[&Thread], runs: &[Run], end: Ns) -> Vec<Event> {
-    let mut calls: Vec<Call> = threads.iter().flat_map(|t| Call::of_thread(t, end)).collect();
+    let last = |thread: &&Thread| {
+        let of_thread = runs.iter().filter(|r| r.thread == thread.key);
+        (thread.key, Last::new(of_thread))
+    };
+    let by_thread: BTreeMap<ThreadKey, Last> = threads.iter().map(last).collect();
+    // A thread that only copies waits for its own stream, which holds no kernels.
+    let submitted = |c: &Call| by_thread.get(&c.thread).is_some_and(|l| l.up_to(c.call.entry).is_some());
+    let calls = threads.iter().flat_map(|t| Call::of_thread(t, end));
+    let mut calls: Vec<Call> = calls.filter(|c| of_whole_context(c.call) || submitted(c)).collect();
     calls.sort_by_key(|c| (c.empty, c.call.entry, c.thread, c.known));
-
-    let mut by_thread: BTreeMap<ThreadKey, Last> = BTreeMap::new();
     let mut by_process: BTreeMap<u32, Process> = BTreeMap::new();
     for thread in threads {
-        let last = Last::new(runs.iter().filter(|r| r.thread == thread.key));
-        by_thread.insert(thread.key, last);
         let process = || Process {
             submits: Last::new(runs.iter().filter(|r| r.pid == thread.pid)),
             waiting: Waiting::new(&calls, thread.pid),
@@ -159,22 +168,29 @@ pub(super) fn synchronise(threads: &[&Thread], runs: &[Run], end: Ns) -> Vec<Eve
         };
         by_process.entry(thread.pid).or_insert_with(process).threads.push(thread.key);
     }
+
     // Per process: the entry of the last call that left it empty, and how sure that is.
     let mut emptied: BTreeMap<u32, (Ns, Known)> = BTreeMap::new();
     let mut events = Vec::new();
     for Call { thread, pid, call, known, waits_to, empty } in calls {
         let Some(process) = by_process.get(&pid) else { continue };
+        let last = |thread: &ThreadKey| by_thread.get(thread)?.up_to(call.entry);
+        let whole = of_whole_context(call);
         let since = emptied.get(&pid).map(|e| e.0);
         let queued = process.submits.up_to(call.entry).is_some_and(|at| since.is_none_or(|s| at > s));
         if queued && call.family == CudaFamily::Synchronize && waits_to > call.entry {
             events.push(Event { at: call.entry, what: What::Wait(waits_to) });
         }
-        let others = process.threads.iter().filter(|&&other| other != thread);
+        let others = || process.threads.iter().filter(|&&other| other != thread);
         let more =
-            others.filter_map(|other| by_thread.get(other)?.up_to(empty)).any(|submit| submit > call.entry);
+            others().filter_map(|other| by_thread.get(other)?.up_to(empty)).any(|submit| submit > call.entry);
         if call.exit.is_none() || more || process.waiting.beyond(empty) {
             continue;
         }
+        // Threads of a framework mostly share a stream, but need not.
+        let mut shared = others().filter_map(last);
+        let shared = !whole && shared.any(|at| since.is_none_or(|since| at > since));
+        let known = if shared { known.max(Known::Bounded) } else { known };
         let entry = since.map_or(call.entry, |since| since.max(call.entry));
         emptied.insert(pid, (entry, known));
         let mut sure = Some(known);

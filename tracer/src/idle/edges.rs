@@ -7,7 +7,7 @@ use super::drain::synchronise;
 use super::queue::{Event, What};
 use super::runs::{Burst, Run, Silence, of_thread, silences};
 use crate::timeline::{Thread, Timeline};
-use crate::trace::{CudaFamily, Ns, Span, ThreadKey};
+use crate::trace::{CudaCall, CudaFamily, Ns, Span, ThreadKey};
 
 /// Names of processes that stand between jobs and a device and submit nothing of their own.
 const BETWEEN: &str = "nvidia-cuda-mps";
@@ -134,10 +134,22 @@ fn feeders(timeline: &Timeline, device: u32) -> (Vec<&Thread>, bool) {
 
 /// Stretches with copies, in order and apart.
 fn copies(threads: &[&Thread]) -> Vec<Span> {
-    let runs = threads.iter().flat_map(|t| &t.submits).filter(|s| s.copies > 0);
-    let calls = threads.iter().flat_map(|t| &t.calls).filter(|c| c.family == CudaFamily::Copy);
-    let calls = calls.map(|c| Span::new(c.entry, c.exit.unwrap_or(c.entry)));
-    let mut spans: Vec<Span> = runs.map(|s| Span::new(s.first, s.last)).chain(calls).collect();
+    let mut spans: Vec<Span> = Vec::new();
+    for thread in threads {
+        // A thread that synchronises and never submits waits for copies.
+        let submits = thread.submits.iter().any(|s| s.launches.max(s.graph_launches).max(s.memsets) > 0);
+        let only_copies = |c: &CudaCall| !submits && c.family == CudaFamily::Synchronize;
+        let calls = thread.calls.iter().filter(|c| c.family == CudaFamily::Copy || only_copies(c));
+        spans.extend(calls.map(|c| Span::new(c.entry, c.exit.unwrap_or(c.entry))));
+        // Copies are counted with the run they come before or lie in.
+        let mut since = 0;
+        for submits in &thread.submits {
+            if submits.copies > 0 {
+                spans.push(Span::new(since, submits.last));
+            }
+            since = submits.last;
+        }
+    }
     spans.sort_unstable();
     let mut apart: Vec<Span> = Vec::with_capacity(spans.len());
     for span in spans {

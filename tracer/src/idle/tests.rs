@@ -258,6 +258,51 @@ fn a_copy_thread_proves_nothing_while_the_job_waits() {
 }
 
 #[test]
+fn a_copy_threads_stream_says_nothing_of_kernels() {
+    let trace = || job(&[60.0]).thread(1, 2, "copy").submits(1, 0, 0, 1).submits(1, 100 * MS, 100 * MS, 1);
+    let sync = CudaFamily::Synchronize;
+    let copies = trace().call(2, sync, "cuStreamSynchronize", 5 * MS, 20 * MS);
+    assert_eq!(placed(copies), placed(trace()));
+    let own = || trace().call(1, sync, "cuStreamSynchronize", MS, 60 * MS);
+    let copies = own().call(2, sync, "cuStreamSynchronize", 50 * MS, 80 * MS);
+    assert_eq!(placed(copies), placed(own()));
+    assert_eq!(spans(&placed(own())), [(60_000, 100_000, Known::Drained)]);
+    let context = placed(trace().call(2, sync, "cuCtxSynchronize", 5 * MS, 60 * MS));
+    assert_eq!(spans(&context), [(60_000, 100_000, Known::Drained)]);
+}
+
+#[test]
+fn a_stream_that_threads_may_share_is_no_proof() {
+    let trace = |name| {
+        let trace = job(&[60.0]).thread(1, 2, "backward").submits(1, 0, 0, 1).submits(2, MS, MS, 1);
+        placed(trace.call(1, CudaFamily::Synchronize, name, 2 * MS, 60 * MS)).placed[0].known
+    };
+    assert_eq!(trace("cuStreamSynchronize"), Known::Bounded);
+    assert_eq!(trace("cuCtxSynchronize"), Known::Drained);
+}
+
+#[test]
+fn memory_activity_is_explained_by_copies() {
+    let trace = |build: &dyn Fn(TraceBuilder) -> TraceBuilder| {
+        let quiet = TraceBuilder::new(0, 100 * MS).device(0).on_device(0, 1).thread(1, 1, "a").reading_with(
+            0,
+            0,
+            100 * MS,
+            |r| (r.busy_percent, r.memory_percent) = (Some(0.0), Some(3.0)),
+        );
+        placed(build(quiet)).unknown_ns
+    };
+    let sync = CudaFamily::Synchronize;
+    assert_eq!(trace(&|t| t), 100 * MS);
+    assert_eq!(trace(&|t| t.call(1, CudaFamily::Copy, "cuMemcpyHtoD_v2", 10 * MS, 20 * MS)), 0);
+    assert_eq!(trace(&|t| t.call(1, sync, "cuStreamSynchronize", 10 * MS, 20 * MS)), 0);
+    let kernels = |t: TraceBuilder| {
+        t.submits(1, 5 * MS, 5 * MS, 1).call(1, sync, "cuStreamSynchronize", 6 * MS, 7 * MS)
+    };
+    assert_eq!(trace(&kernels), 100 * MS);
+}
+
+#[test]
 fn a_copy_to_the_host_leaves_the_device_empty() {
     let trace = |name| {
         let trace = job(&[50.0]).submits(1, 0, 0, 1).call(1, CudaFamily::Copy, name, MS, 50 * MS);

@@ -65,7 +65,7 @@ pub fn off_cpu(decoder: &Decoder, wire: &wire::OffCpu, path_arg: Option<String>)
         cpu_ran: wire.cpu_ran,
         cpus_allowed: wire.cpus_allowed,
         cpu_mask: wire.cpu_mask,
-        syscall: (wire.syscall >= 0).then(|| Syscall { nr: wire.syscall, args: wire.args }),
+        syscall: (wire.syscall >= 0).then_some(Syscall { nr: wire.syscall, args: wire.args }),
         ioctl: has(flags::IOCTL).then(|| NvidiaIoctl {
             command: wire.ioctl_command,
             inner: has(flags::INNER).then_some(wire.ioctl_inner),

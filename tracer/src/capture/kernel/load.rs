@@ -41,7 +41,6 @@ pub fn load(config: &Config, kernel: &Kernel) -> Result<(Ebpf, Btf), CaptureErro
 
 fn settings(config: &Config, kernel: &Kernel) -> Settings {
     Settings {
-        threshold_ns: config.threshold_ns,
         wake_bytes: u64::from(config.ring_bytes / 4),
         own_tgid: std::process::id(),
         all: config.all.into(),

@@ -36,7 +36,7 @@ pub(super) fn look(processes: &HashSet<u32>, pids: &Pids, all: bool) -> HashMap<
                 stacks.read(pid, tid);
             }
             let key = ThreadKey { tid, start_ticks: stat.start_ticks };
-            let syscall = proc_waits::syscall(pid, tid);
+            let syscall = stat.has_user().then(|| proc_waits::syscall(pid, tid)).flatten();
             found.insert(key, Sleeper { pid, stat, syscall, stack: Vec::new() });
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray};
 use aya::{Ebpf, Pod};
-use tracer_ebpf::wire::{BlockStats, RanKey, RanValue, TotalKey, TotalValue, loss};
+use tracer_ebpf::wire::{BlockStats, RanKey, RanValue, TotalKey, TotalValue, control, loss};
 
 use super::CaptureError;
 use super::decode::{key, text};
@@ -36,7 +36,7 @@ const CAUSES: [LossCause; loss::CAUSES as usize] = [
 ];
 
 pub struct Tables {
-    epoch: Array<MapData, u32>,
+    control: Array<MapData, u64>,
     totals: HashMap<MapData, TotalKey, TotalValue>,
     ran: HashMap<MapData, RanKey, RanValue>,
     disks: HashMap<MapData, u32, BlockStats>,
@@ -53,7 +53,7 @@ impl Tables {
     /// The object has no such maps.
     pub fn new(ebpf: &mut Ebpf, at: Ns) -> Result<Self, CaptureError> {
         Ok(Self {
-            epoch: take(ebpf, "EPOCH")?,
+            control: take(ebpf, "CONTROL")?,
             totals: take(ebpf, "TOTALS")?,
             ran: take(ebpf, "RAN")?,
             disks: take(ebpf, "DISKS")?,
@@ -66,6 +66,14 @@ impl Tables {
         })
     }
 
+    /// Stays shorter than this make no record from now on.
+    ///
+    /// # Errors
+    /// The map could not be written.
+    pub fn set_threshold_ns(&mut self, ns: u64) -> Result<(), CaptureError> {
+        self.control.set(control::THRESHOLD_NS, ns, 0).map_err(|e| failed("CONTROL", e))
+    }
+
     /// Turns the tables over and hands out what was added up since the last time.
     ///
     /// # Errors
@@ -74,7 +82,8 @@ impl Tables {
         let span = Span::new(self.last, now);
         self.last = now;
         self.turn = self.turn.wrapping_add(1);
-        self.epoch.set(0, self.turn, 0).map_err(|e| failed("EPOCH", e))?;
+        let epoch = u64::from(self.turn);
+        self.control.set(control::EPOCH, epoch, 0).map_err(|e| failed("CONTROL", e))?;
         std::thread::sleep(TURN);
         let turn = self.turn;
         let mut totals = drained(&mut self.totals, |k| k.epoch != turn).map_err(|e| failed("TOTALS", e))?;

@@ -91,6 +91,15 @@ pub struct Stat {
     pub cpu: u32,
 }
 
+impl Stat {
+    /// Whether its saved registers are its own: not so for kernel threads (`PF_KTHREAD`) and for io_uring's and
+    /// vhost's workers, which show their creator's system call.
+    #[must_use]
+    pub fn has_user(&self) -> bool {
+        self.flags & (0x0020_0000 | 0x10 | 0x4000) == 0
+    }
+}
+
 /// Parses a `stat` line. `comm` may hold blanks and parentheses, so it ends at the last one.
 #[must_use]
 pub fn parse_stat(line: &str) -> Option<Stat> {

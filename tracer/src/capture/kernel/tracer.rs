@@ -99,7 +99,8 @@ impl Tracer {
         let attached_at = now();
         let log = log::open(&mut ebpf);
         let rings = Rings::new(&mut ebpf)?;
-        let tables = Tables::new(&mut ebpf, attached_at)?;
+        let mut tables = Tables::new(&mut ebpf, attached_at)?;
+        tables.set_threshold_ns(config.threshold_ns)?;
         let pids = Pids::new(&mut ebpf)?;
         let threads = take(&mut ebpf, "THREADS")?;
         let cuda = take(&mut ebpf, "CUDA")?;
@@ -154,6 +155,27 @@ impl Tracer {
                 Some((name.to_owned(), u64::try_from(info.run_time().as_nanos()).ok()?, info.run_count()))
             })
             .collect()
+    }
+
+    /// Changes [`Config::threshold_ns`] while recording.
+    ///
+    /// # Errors
+    /// A map could not be written.
+    pub fn set_threshold_ns(&mut self, ns: u64) -> Result<(), CaptureError> {
+        self.tables.set_threshold_ns(ns)
+    }
+
+    /// Takes one program out while the others go on; `false` if it was not in place.
+    pub fn detach_probe(&mut self, program: &str, reason: &str) -> bool {
+        let Some(status) = self.probes.iter_mut().find(|s| s.name == program && s.attached) else {
+            return false;
+        };
+        if !probes::detach_one(&mut self.ebpf, program) {
+            return false;
+        }
+        status.attached = false;
+        status.reason = reason.into();
+        true
     }
 
     /// Kernel ids of the loaded programs.

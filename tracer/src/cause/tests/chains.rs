@@ -187,3 +187,25 @@ fn a_thread_that_held_a_request_for_long_is_not_merely_its_messenger() {
     let ledger = queues(30 * MS);
     assert!(ledger.causes.iter().any(|c| c.mechanism == Mechanism::PreparePython), "{:#?}", ledger.causes);
 }
+
+#[test]
+fn a_short_run_after_each_synchronise_gives_back_no_more_than_itself() {
+    // Nine steps of 100 ms: 90 ms in the synchronise call, 10 ms to the next submit; 5 ms of them idle.
+    let mut trace = trace().samples(FEEDER, 0, 1000 * MS, &["libcuda.so.1!spin"]);
+    let mut gaps = Vec::new();
+    for step in 0..9 {
+        let start = step * 100 * MS;
+        trace = trace
+            .call(FEEDER, CudaFamily::Synchronize, "cuCtxSynchronize", start, start + 90 * MS)
+            .submits(FEEDER, start + 100 * MS, start + 100 * MS, 1);
+        gaps.push((start + 95 * MS, start + 100 * MS));
+    }
+    let timeline = build(trace.records());
+    let causes = attribute(&timeline, &idle(&timeline, FEEDER, &gaps)).causes;
+    let of = |mechanism| causes.iter().filter(move |c| c.mechanism == mechanism);
+    let sync: u64 = of(Mechanism::LaunchSync).map(|c| c.ns).sum();
+    let gain: u64 = of(Mechanism::LaunchSync).map(|c| c.gain_ns).sum();
+    assert!(sync > 0, "{causes:#?}");
+    assert!(gain <= sync, "{gain} of {sync}");
+    assert!(of(Mechanism::PrepareCompute).next().is_none(), "spinning is no work: {causes:#?}");
+}

@@ -44,7 +44,7 @@ fn start(ebpf: &mut Ebpf, btf: &Btf, probe: &Probe, hz: u64, cpus: &[u32]) -> Re
             program.attach()?;
         }
         Hook::Clock => {
-            every_cpu(program.try_into()?, SoftwareEvent::CpuClock, SamplePolicy::Frequency(hz), cpus)?
+            every_cpu(program.try_into()?, SoftwareEvent::CpuClock, SamplePolicy::Frequency(hz), cpus)?;
         }
         Hook::MajorFaults => {
             every_cpu(program.try_into()?, SoftwareEvent::PageFaultsMaj, SamplePolicy::Period(1), cpus)?;
@@ -74,16 +74,28 @@ fn every_cpu(
 /// Detaches and unloads everything.
 pub fn detach(ebpf: &mut Ebpf) {
     for (name, program) in ebpf.programs_mut() {
-        let unloaded = match program {
-            Program::BtfTracePoint(p) => p.unload(),
-            Program::PerfEvent(p) => p.unload(),
-            Program::UProbe(p) => p.unload(),
-            _ => continue,
-        };
-        if let Err(e) = unloaded
-            && !matches!(e, ProgramError::NotLoaded)
-        {
+        unload(name, program);
+    }
+}
+
+/// Detaches and unloads one program; `false` if it was not loaded.
+pub fn detach_one(ebpf: &mut Ebpf, name: &str) -> bool {
+    ebpf.program_mut(name).is_some_and(|program| unload(name, program))
+}
+
+fn unload(name: &str, program: &mut Program) -> bool {
+    let unloaded = match program {
+        Program::BtfTracePoint(p) => p.unload(),
+        Program::PerfEvent(p) => p.unload(),
+        Program::UProbe(p) => p.unload(),
+        _ => return false,
+    };
+    match unloaded {
+        Ok(()) => true,
+        Err(ProgramError::NotLoaded) => false,
+        Err(e) => {
             tracing::warn!(program = name, error = %e, "unload");
+            false
         }
     }
 }

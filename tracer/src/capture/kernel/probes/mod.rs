@@ -3,7 +3,7 @@
 
 mod attach;
 
-pub use attach::{attach, detach};
+pub use attach::{attach, detach, detach_one};
 
 use super::btf::Kernel;
 
