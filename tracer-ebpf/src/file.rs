@@ -94,7 +94,7 @@ fn describe(inode: *const u8, dentry: *const u8, file: *const u8) -> u64 {
     }
     id |= 1;
     // SAFETY: the value is not looked at.
-    if unsafe { FILES_SENT.get(&id) }.is_some() {
+    if unsafe { FILES_SENT.get(id) }.is_some() {
         return id;
     }
     let sent = emit::record::<FileInfo>(loss::FILE, 0, |out| {
@@ -112,7 +112,7 @@ fn describe(inode: *const u8, dentry: *const u8, file: *const u8) -> u64 {
             socket(out, if mode & S_IFMT == S_IFSOCK { file } else { core::ptr::null() });
         }
     });
-    if sent && FILES_SENT.insert(&id, &1, BPF_ANY.into()).is_err() {
+    if sent && FILES_SENT.insert(id, 1, BPF_ANY.into()).is_err() {
         // Sent again next time: costs bytes, loses nothing.
         return id;
     }

@@ -72,7 +72,7 @@ unsafe fn send(out: *mut Stack, user: u32, pid: u32) -> u64 {
         }
         let id = hash((&raw const (*out).addresses).cast(), &raw const (*out).frames, seed(user, pid));
         // The value is not looked at.
-        if STACKS_SENT.get(&id).is_some() {
+        if STACKS_SENT.get(id).is_some() {
             return id;
         }
         (*out).kind = kind::STACK;
@@ -88,7 +88,7 @@ unsafe fn send(out: *mut Stack, user: u32, pid: u32) -> u64 {
             emit::lost(loss::STACK, loss::RING_FULL, 0);
             return id;
         }
-        if STACKS_SENT.insert(&id, &1, 0).is_err() {
+        if STACKS_SENT.insert(id, 1, 0).is_err() {
             // Sent again next time: costs bytes, loses nothing.
             return id;
         }
@@ -183,7 +183,7 @@ pub unsafe fn send_direct(words: *const u64, n: *const u32, pid: u32) -> u64 {
         }
         let id = hash(words, n, seed(wire::USER, pid));
         // The value is not looked at.
-        if STACKS_SENT.get(&id).is_some() {
+        if STACKS_SENT.get(id).is_some() {
             return id;
         }
         let sent = emit::record::<Stack>(loss::STACK, 0, |out| {
@@ -194,7 +194,7 @@ pub unsafe fn send_direct(words: *const u64, n: *const u32, pid: u32) -> u64 {
             (*out).frames = n.read_volatile();
             bpf_probe_read_kernel((&raw mut (*out).addresses).cast(), STACK_BYTES, words.cast());
         });
-        if sent && STACKS_SENT.insert(&id, &1, 0).is_err() {
+        if sent && STACKS_SENT.insert(id, 1, 0).is_err() {
             // Sent again next time: costs bytes, loses nothing.
             return id;
         }

@@ -60,7 +60,7 @@ impl Task {
     /// Copies `comm` by two words.
     #[inline(always)]
     pub fn comm(self, to: *mut [u8; 16]) {
-        let from = unsafe { self.0.add(offset!(task_comm) as usize) };
+        let from = self.0.wrapping_add(offset!(task_comm) as usize);
         // SAFETY: `to` is 16 writable bytes, the source is checked by the helper.
         unsafe { bpf_probe_read_kernel(to.cast(), 16, from.cast()) };
     }

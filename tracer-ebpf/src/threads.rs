@@ -11,7 +11,7 @@ use crate::task::Task;
 #[inline(always)]
 pub fn state(task: Task, tid: u32) -> Option<*mut ThreadState> {
     let start = task.start();
-    if let Some(s) = THREADS.get_ptr_mut(&tid) {
+    if let Some(s) = THREADS.get_ptr_mut(tid) {
         // SAFETY: an element of a preallocated map; it is written by the processor that switches the
         // thread, or by its waker under the thread's own lock.
         if unsafe { (*s).start_boottime } == start {
@@ -24,11 +24,11 @@ pub fn state(task: Task, tid: u32) -> Option<*mut ThreadState> {
 #[inline(always)]
 fn fresh(task: Task, tid: u32, start: u64) -> Option<*mut ThreadState> {
     let blank = BLANK.get(0)?;
-    if THREADS.insert(&tid, blank, BPF_ANY.into()).is_err() {
+    if THREADS.insert(tid, blank, BPF_ANY.into()).is_err() {
         emit::lost(loss::OFF_CPU, loss::MAP_FULL, 0);
         return None;
     }
-    let s = THREADS.get_ptr_mut(&tid)?;
+    let s = THREADS.get_ptr_mut(tid)?;
     // SAFETY: as above.
     unsafe {
         (*s).start_boottime = start;

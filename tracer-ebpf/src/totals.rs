@@ -9,6 +9,10 @@ use crate::{atomic, emit};
 
 /// # Safety
 /// `s` is a live element of `THREADS`.
+#[expect(
+    clippy::needless_borrows_for_generic_args,
+    reason = "by value they would be copied on a stack of 512 bytes"
+)]
 #[inline(always)]
 pub unsafe fn add(s: *const ThreadState, syscall: i32, arg0: u64, woken: u64, now: u64, runnable: bool) {
     // SAFETY: by contract.
@@ -94,6 +98,7 @@ pub fn charge(cpu: u32, prev: Task, tid: u32, target: bool, now: u64) {
     if mark == 0 {
         return;
     }
+    // SAFETY: as above.
     unsafe { (*row).mark = if ((*row).waiting as i64) > 0 { now } else { 0 } };
     if tid == 0 || now <= mark {
         return;
@@ -101,6 +106,10 @@ pub fn charge(cpu: u32, prev: Task, tid: u32, target: bool, now: u64) {
     charge_to(cpu, prev, tid, target, now - mark);
 }
 
+#[expect(
+    clippy::needless_borrows_for_generic_args,
+    reason = "by value they would be copied on a stack of 512 bytes"
+)]
 #[inline(never)]
 fn charge_to(cpu: u32, prev: Task, tid: u32, target: bool, ns: u64) {
     let key = RanKey { start_boottime: prev.start(), tid, cpu, epoch: epoch(), pad: 0 };

@@ -45,16 +45,20 @@ fn disk(request: *const u8) -> u32 {
     major << 20 | minor
 }
 
+#[expect(
+    clippy::needless_borrows_for_generic_args,
+    reason = "by value they would be copied on a stack of 512 bytes"
+)]
 #[inline(always)]
 fn stats(dev: u32) -> Option<*mut BlockStats> {
-    if let Some(s) = DISKS.get_ptr_mut(&dev) {
+    if let Some(s) = DISKS.get_ptr_mut(dev) {
         return Some(s);
     }
     let blank = BlockStats { histogram: [0; BUCKETS], ..BlockStats::default() };
-    if DISKS.insert(&dev, &blank, BPF_NOEXIST.into()).is_err() && DISKS.get_ptr(&dev).is_none() {
+    if DISKS.insert(dev, &blank, BPF_NOEXIST.into()).is_err() && DISKS.get_ptr(dev).is_none() {
         emit::lost(loss::BLOCK, loss::MAP_FULL, 0);
     }
-    DISKS.get_ptr_mut(&dev)
+    DISKS.get_ptr_mut(dev)
 }
 
 /// Adds the time since the last change if a request was in flight. Two processors at once can miscount the
@@ -78,8 +82,8 @@ fn issue(request: *const u8) -> i32 {
     let dev = disk(request);
     let Some(s) = stats(dev) else { return 0 };
     let key = request as u64;
-    let again = IN_FLIGHT.get_ptr(&key).is_some();
-    if IN_FLIGHT.insert(&key, &now, BPF_ANY.into()).is_err() {
+    let again = IN_FLIGHT.get_ptr(key).is_some();
+    if IN_FLIGHT.insert(key, now, BPF_ANY.into()).is_err() {
         emit::lost(loss::BLOCK, loss::MAP_FULL, 0);
         return 0;
     }
@@ -107,7 +111,7 @@ fn complete(request: *const u8, bytes: u32) -> i32 {
     const WRITE: u32 = 1;
     let key = request as u64;
     // SAFETY: copied out at once.
-    let Some(issued) = (unsafe { IN_FLIGHT.get(&key) }).copied() else { return 0 };
+    let Some(issued) = (unsafe { IN_FLIGHT.get(key) }).copied() else { return 0 };
     // A part of the request: the rest completes later.
     let total: u32 = load(request, offset!(request_len));
     let Some(s) = stats(disk(request)) else { return 0 };
@@ -115,7 +119,7 @@ fn complete(request: *const u8, bytes: u32) -> i32 {
     // SAFETY: a live element, never removed; a helper without arguments.
     unsafe {
         atomic::add(if write { &raw mut (*s).write_bytes } else { &raw mut (*s).read_bytes }, bytes.into());
-        if bytes < total || IN_FLIGHT.remove(&key).is_err() {
+        if bytes < total || IN_FLIGHT.remove(key).is_err() {
             return 0;
         }
         let now = bpf_ktime_get_ns();

@@ -102,17 +102,17 @@ unsafe fn nested(s: *mut CudaState, height: u64) -> bool {
 fn state() -> Option<*mut CudaState> {
     let (tid, pid) = current_target()?;
     let start = Current::get().start();
-    if let Some(s) = CUDA.get_ptr_mut(&tid) {
+    if let Some(s) = CUDA.get_ptr_mut(tid) {
         // SAFETY: a live element of the running thread.
         if unsafe { (*s).start_boottime } == start {
             return Some(s);
         }
     }
-    if CUDA.insert(&tid, BLANK_CUDA.get(0)?, BPF_ANY.into()).is_err() {
+    if CUDA.insert(tid, BLANK_CUDA.get(0)?, BPF_ANY.into()).is_err() {
         emit::lost(loss::CUDA, loss::MAP_FULL, 0);
         return None;
     }
-    let s = CUDA.get_ptr_mut(&tid)?;
+    let s = CUDA.get_ptr_mut(tid)?;
     // SAFETY: as above.
     unsafe {
         (*s).start_boottime = start;

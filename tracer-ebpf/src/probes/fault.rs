@@ -28,7 +28,7 @@ pub fn current_target() -> Option<(u32, u32)> {
 #[btf_tracepoint(function = "mm_filemap_fault")]
 pub fn filemap_fault(ctx: BtfTracePointContext) -> i32 {
     let Some((tid, _)) = current_target() else { return 0 };
-    let Some(s) = THREADS.get_ptr_mut(&tid) else { return 0 };
+    let Some(s) = THREADS.get_ptr_mut(tid) else { return 0 };
     let waiter = Current::get();
     if !waiter.has_user() {
         return 0;
@@ -48,7 +48,7 @@ pub fn major_fault(ctx: PerfEventContext) -> u32 {
     let Some((tid, pid)) = current_target() else { return 0 };
     let event: *const bpf_perf_event_data = ctx.ctx;
     let (mut file, mut index) = (0, 0);
-    if let Some(s) = THREADS.get_ptr_mut(&tid) {
+    if let Some(s) = THREADS.get_ptr_mut(tid) {
         // SAFETY: a live element of the running thread.
         unsafe {
             if (*s).fault_ip != 0 {

@@ -40,6 +40,7 @@ fn switch(
     // SAFETY: helpers without arguments.
     let cpu = unsafe { bpf_get_smp_processor_id() };
     if out || into {
+        // SAFETY: as above.
         let now = unsafe { bpf_ktime_get_ns() };
         if out {
             leave(ctx, prev, prev_tid, state(ctx, prev), preempt, cpu, now);
@@ -118,10 +119,11 @@ unsafe fn keep_arguments(s: *mut ThreadState, prev: Task, regs: Regs, row: u8) -
     // SAFETY: destinations have the sizes given, sources are checked by the helpers; `s` by contract.
     unsafe {
         match row & call::KIND_MASK {
-            call::FUTEX => {
-                if bpf_probe_read_user((&raw mut (*s).futex_value).cast(), 4, regs.arg0() as *const _) == 0 {
-                    return flags::FUTEX;
-                }
+            call::FUTEX
+                if bpf_probe_read_user((&raw mut (*s).futex_value).cast(), 4, regs.arg0() as *const _)
+                    == 0 =>
+            {
+                return flags::FUTEX;
             }
             call::IOCTL => {
                 let files: *const u8 = prev.load(offset!(task_files));
@@ -129,12 +131,12 @@ unsafe fn keep_arguments(s: *mut ThreadState, prev: Task, regs: Regs, row: u8) -
                     return keep_ioctl(s, regs);
                 }
             }
-            call::POLL => {
+            call::POLL
                 if regs.arg1() != 0
-                    && bpf_probe_read_user((&raw mut (*s).poll_fd).cast(), 4, regs.arg0() as *const _) == 0
-                {
-                    return flags::POLL_FD;
-                }
+                    && bpf_probe_read_user((&raw mut (*s).poll_fd).cast(), 4, regs.arg0() as *const _)
+                        == 0 =>
+            {
+                return flags::POLL_FD;
             }
             call::PATH_0 | call::PATH_1 => {
                 let path = if row & call::KIND_MASK == call::PATH_0 { regs.arg0() } else { regs.arg1() };

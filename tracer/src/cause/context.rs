@@ -5,12 +5,15 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 use crate::timeline::{NamedFrame, Thread, Timeline};
-use crate::trace::{File, FileId, Ns, OffCpu, StackId, ThreadKey, WakerContext};
+use crate::trace::{File, FileId, Ns, OffCpu, Span, StackId, ThreadKey, WakerContext};
 
 use super::jobs::Jobs;
+use super::schedule::Shares;
 use super::user_stacks::{self, Work};
 use super::{files, running};
 
+/// By the indices of the two ticks.
+type TickShares = HashMap<(usize, usize), Option<Rc<Shares>>>;
 type FrameCache = RefCell<HashMap<StackId, Rc<Vec<NamedFrame>>>>;
 
 #[derive(Debug)]
@@ -29,7 +32,11 @@ pub(crate) struct Context<'a> {
     /// Futex words waited on for CPython's switch interval: per (process, address), threads and time-outs.
     interval_words: BTreeMap<(u32, u64), (BTreeSet<ThreadKey>, u32)>,
     disks: BTreeMap<u32, &'a str>,
-    works: RefCell<HashMap<(StackId, StackId), Option<Work>>>,
+    shares: RefCell<TickShares>,
+    /// Processes that listen, or read from a connection they accepted, with the file.
+    servers: BTreeMap<u32, FileId>,
+    label_by_stacks: RefCell<HashMap<(StackId, StackId), Option<usize>>>,
+    labels: RefCell<Vec<Work>>,
     pools: RefCell<BTreeMap<u32, Option<(String, usize)>>>,
 }
 
@@ -48,7 +55,10 @@ impl<'a> Context<'a> {
             processes: BTreeMap::new(),
             interval_words: BTreeMap::new(),
             disks: BTreeMap::new(),
-            works: RefCell::default(),
+            shares: RefCell::default(),
+            servers: BTreeMap::new(),
+            label_by_stacks: RefCell::default(),
+            labels: RefCell::default(),
             pools: RefCell::default(),
         };
         for file in timeline.files.values() {
@@ -83,10 +93,11 @@ impl<'a> Context<'a> {
         if seen.last().is_none_or(|&(_, last)| last != id) {
             seen.push((off.left, id));
         }
-        if let Some(socket) = self.timeline.files.get(&id).and_then(|f| f.socket.as_ref())
-            && !socket.local.is_empty()
-            && !socket.peer.is_empty()
-        {
+        let Some(socket) = self.timeline.files.get(&id).and_then(|f| f.socket.as_ref()) else { return };
+        if socket.state == files::LISTEN || self.is_accepted(&socket.local) {
+            self.servers.entry(off.pid).or_insert(id);
+        }
+        if !socket.local.is_empty() && !socket.peer.is_empty() {
             self.connections.entry((socket.local.clone(), socket.peer.clone())).or_insert(key);
         }
     }
@@ -130,15 +141,39 @@ impl<'a> Context<'a> {
         self.disks.get(&dev).copied()
     }
 
-    /// The label of a CPU sample.
-    pub(crate) fn work(&self, kernel_stack: StackId, user_stack: StackId) -> Option<Work> {
+    /// What the processors did between the ticks around a span.
+    pub(crate) fn processors_over(&self, span: Span) -> Option<Rc<Shares>> {
+        let ticks = &self.timeline.host_ticks;
+        let from = ticks.partition_point(|t| t.at <= span.start).checked_sub(1)?;
+        let to = ticks.partition_point(|t| t.at < span.end);
+        let mut known = self.shares.borrow_mut();
+        known.entry((from, to)).or_insert_with(|| Shares::between(ticks, from, to).map(Rc::new)).clone()
+    }
+
+    /// A socket on which a process serves others.
+    pub(crate) fn serves(&self, pid: u32) -> Option<&'a File> {
+        self.timeline.files.get(self.servers.get(&pid)?)
+    }
+
+    /// The number of a CPU sample's label.
+    pub(crate) fn label_of(&self, kernel_stack: StackId, user_stack: StackId) -> Option<usize> {
         let key = (kernel_stack, user_stack);
-        if let Some(work) = self.works.borrow().get(&key) {
-            return work.clone();
+        if let Some(&label) = self.label_by_stacks.borrow().get(&key) {
+            return label;
         }
-        let work = running::label(self, kernel_stack, user_stack);
-        self.works.borrow_mut().insert(key, work.clone());
-        work
+        let label = running::label(self, kernel_stack, user_stack).map(|work| {
+            let mut labels = self.labels.borrow_mut();
+            labels.iter().position(|l| *l == work).unwrap_or_else(|| {
+                labels.push(work);
+                labels.len() - 1
+            })
+        });
+        self.label_by_stacks.borrow_mut().insert(key, label);
+        label
+    }
+
+    pub(crate) fn label(&self, number: usize) -> Option<Work> {
+        self.labels.borrow().get(number).cloned()
     }
 
     /// The threading library that a process was sampled in, and in how many of its threads.

@@ -61,7 +61,7 @@ fn run_after_synchronise(
     let reach = placed.span.start.saturating_sub(busy);
     let (call, from) = calls::last_synchronise(thread, Span::new(reach, submit))?;
     let waits = thread.slices_in(Span::new(from, submit)).any(|s| matches!(s.activity, Activity::Blocked(_)));
-    if waits || submit - from >= busy {
+    if waits || submit.saturating_sub(from) >= busy {
         return None;
     }
     let culprit = user_stacks::caller(&walker.context.frames(call.user_stack));

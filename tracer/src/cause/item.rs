@@ -12,6 +12,9 @@ use crate::trace::{Ns, OffCpu, Span, State, ThreadKey, WakerContext};
 /// How far back a chain looks.
 pub(crate) const LOOK_BACK: u64 = 60_000_000_000;
 
+/// Wake-ups of one thread searched for the last delivery on the same object.
+const SEARCHED: usize = 4_096;
+
 /// Where an item starts, and what set it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Item {
@@ -36,10 +39,11 @@ pub(crate) fn item(
     let end = wait.woken.unwrap_or(wait.ran);
     let floor = end.saturating_sub(LOOK_BACK);
     let mut start = floor.max(context.timeline.span.start);
-    if let Some(at) = last_delivery(giver, successor, last, wait, end, start) {
+    // The request first: what lies before it need not be searched for deliveries.
+    if let Some(at) = last_request(context, giver, nearer, end, start) {
         start = start.max(at);
     }
-    if let Some(at) = last_request(context, giver, nearer, end, start) {
+    if let Some(at) = last_delivery(giver, successor, last, wait, end, start) {
         start = start.max(at);
     }
     if let Some(born) = giver.born.filter(|&b| b > start && b < end) {
@@ -50,7 +54,8 @@ pub(crate) fn item(
     Item { span: Span::new(start.min(end.saturating_sub(1)), end), beyond }
 }
 
-/// The last earlier wake-up of the successor by this thread on the same object.
+/// The last earlier wake-up of the successor by this thread on the same object; where there is none, on any
+/// (CPython's condition variables wait on a new lock each time).
 fn last_delivery(
     giver: &Thread,
     successor: &Thread,
@@ -61,22 +66,24 @@ fn last_delivery(
 ) -> Option<Ns> {
     let group = successor.merged_wait(last).map_or(&[][..], |m| &m.members);
     let before = giver.given.partition_point(|g| g.at < end);
-    giver.given[..before]
-        .iter()
-        .rev()
-        .take_while(|g| g.at > start)
-        .filter(|g| g.wakee == successor.key)
-        .find(|g| match g.wait {
-            GivenWait::OffCpu(i) => {
-                i != last
-                    && group.binary_search(&i).is_err()
-                    && successor.off_cpu.get(i).is_some_and(|o| same_object(o, wait))
-            }
+    let mut on_another = None;
+    let earlier = giver.given[..before].iter().rev().take(SEARCHED).take_while(|g| g.at > start);
+    for given in earlier.filter(|g| g.wakee == successor.key) {
+        let same = match given.wait {
+            GivenWait::OffCpu(i) if i == last || group.binary_search(&i).is_ok() => continue,
+            GivenWait::OffCpu(i) => successor.off_cpu.get(i).is_some_and(|o| same_object(o, wait)),
             GivenWait::Total(i) => successor.totals.get(i).is_some_and(|t| {
                 wait.syscall.as_ref().is_some_and(|c| c.nr == t.syscall && c.args[0] == t.arg0)
             }),
-        })
-        .map(|g| g.at)
+        };
+        if same {
+            return Some(given.at);
+        }
+        if matches!(given.wait, GivenWait::OffCpu(_)) {
+            on_another = on_another.or(Some(given.at));
+        }
+    }
+    on_another
 }
 
 /// The end of the giver's last wait that a thread nearer the device ended, itself or through a thread that only

@@ -255,6 +255,7 @@ const INTERRUPTS: &[(&str, Interrupt)] = &[
 pub(crate) enum Busy {
     Swap,
     Reclaim,
+    /// Gets fresh memory, or gives it back: the two ends of allocating each step anew.
     FaultZeroing,
 }
 
@@ -276,6 +277,13 @@ const BUSY: &[(&str, Busy)] = &[
     ("__do_huge_pmd_anonymous_page", Busy::FaultZeroing),
     ("vma_alloc_anon_folio*", Busy::FaultZeroing),
     ("alloc_anon_folio", Busy::FaultZeroing),
+    ("exc_page_fault", Busy::FaultZeroing),
+    ("do_user_addr_fault", Busy::FaultZeroing),
+    ("handle_mm_fault", Busy::FaultZeroing),
+    ("__handle_mm_fault", Busy::FaultZeroing),
+    ("unmap_page_range", Busy::FaultZeroing),
+    ("zap_pte_range", Busy::FaultZeroing),
+    ("zap_present_*", Busy::FaultZeroing),
     ("wp_page_copy", Busy::FaultZeroing),
     ("do_cow_fault", Busy::FaultZeroing),
 ];

@@ -29,9 +29,17 @@ pub(crate) fn shares(context: &Context<'_>, thread: &Thread, span: Span, ns: u64
         counted =
             count(context, within(thread, around).iter().filter(|s| !calls::waits_for_device(thread, s.at)));
     }
-    let weights: Vec<u64> = counted.values().map(|c| c.0).collect();
-    let parts = apportion(ns, &weights);
-    counted.into_iter().zip(parts).map(|((work, (_, stacks)), ns)| Share { work, ns, stacks }).collect()
+    let mut shares: Vec<Share> = counted
+        .into_iter()
+        .filter_map(|(label, (count, stacks))| Some(Share { work: context.label(label)?, ns: count, stacks }))
+        .collect();
+    // Labels are numbered as they are met; what is split must not depend on that.
+    shares.sort_by(|a, b| a.work.cmp(&b.work));
+    let weights: Vec<u64> = shares.iter().map(|s| s.ns).collect();
+    for (share, ns) in shares.iter_mut().zip(apportion(ns, &weights)) {
+        share.ns = ns;
+    }
+    shares
 }
 
 fn within(thread: &Thread, span: Span) -> &[Sample] {
@@ -40,14 +48,15 @@ fn within(thread: &Thread, span: Span) -> &[Sample] {
     &thread.samples[from..to.max(from)]
 }
 
+/// How many samples by label, and the stacks of each one's first.
 fn count<'s>(
     context: &Context<'_>,
     samples: impl Iterator<Item = &'s Sample>,
-) -> BTreeMap<Work, (u64, (StackId, StackId))> {
+) -> BTreeMap<usize, (u64, (StackId, StackId))> {
     let mut counted = BTreeMap::new();
     for sample in samples {
-        if let Some(work) = context.work(sample.kernel_stack, sample.user_stack) {
-            counted.entry(work).or_insert((0, (sample.kernel_stack, sample.user_stack))).0 += 1;
+        if let Some(label) = context.label_of(sample.kernel_stack, sample.user_stack) {
+            counted.entry(label).or_insert((0, (sample.kernel_stack, sample.user_stack))).0 += 1;
         }
     }
     counted

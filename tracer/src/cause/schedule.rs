@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::context::Context;
-use super::jobs::is_own;
+use super::jobs::{is_own, role};
 use super::{Culprit, CulpritKind, Mechanism};
 use crate::timeline::{Activity, Thread};
-use crate::trace::{HostTick, OffCpu, Span};
+use crate::trace::{HostTick, OffCpu, RanInstead, Span};
 
 /// The verdict, or why there is none.
 pub(crate) type Verdict = Result<(Mechanism, Option<Culprit>), String>;
@@ -17,7 +17,7 @@ pub(crate) fn why(context: &Context<'_>, thread: &Thread, off: Option<&OffCpu>, 
         return Ok((Mechanism::ScheduleThrottled, throttled_group(context, thread)));
     }
     if let Some(off) = off {
-        let shares = Shares::over(&context.timeline.host_ticks, span);
+        let shares = context.processors_over(span);
         if shares.as_ref().is_some_and(|s| s.steal(off.cpu_ran) >= 0.5 || s.steal(off.cpu_queued) >= 0.5) {
             let name = "hypervisor".to_owned();
             return Ok((Mechanism::ScheduleSteal, Some(Culprit { kind: CulpritKind::Process, name })));
@@ -30,7 +30,7 @@ pub(crate) fn why(context: &Context<'_>, thread: &Thread, off: Option<&OffCpu>, 
         }
     }
     let (own, others) = ran_instead(context, thread.pid, off, span);
-    let sum = |ran: &BTreeMap<String, u64>| ran.values().sum::<u64>();
+    let sum = |ran: &BTreeMap<String, u64>| ran.values().fold(0_u64, |sum, &ns| sum.saturating_add(ns));
     let top = |ran: &BTreeMap<String, u64>| {
         ran.iter().max_by(|a, b| a.1.cmp(b.1).then(b.0.cmp(a.0))).map(|(name, _)| name.clone())
     };
@@ -68,7 +68,11 @@ fn throttled_group(context: &Context<'_>, thread: &Thread) -> Option<Culprit> {
         Some(tick) => {
             let processors = match (tick.quota_us, tick.period_us) {
                 (Some(quota), Some(period)) if period > 0 => {
-                    format!(" (quota of {}.{:02} processors)", quota / period, quota % period * 100 / period)
+                    format!(
+                        " (quota of {}.{:02} processors)",
+                        quota / period,
+                        u128::from(quota % period) * 100 / u128::from(period)
+                    )
                 }
                 _ => String::new(),
             };
@@ -118,10 +122,16 @@ fn ran_instead(
         };
         if here && record.span.intersect(span).is_some() {
             let side = if context.jobs.together(pid, record.pid) { &mut own } else { &mut others };
-            *side.entry(record.comm.clone()).or_insert(0) += record.ns;
+            *side.entry(name(context, record)).or_insert(0) += record.ns.min(record.span.len());
         }
     }
     (own, others)
+}
+
+/// The process's own name rather than one of its threads', without the numbers of a pool.
+fn name(context: &Context<'_>, record: &RanInstead) -> String {
+    let leader = context.process(record.pid).iter().find(|k| k.tid == record.pid);
+    role(leader.and_then(|&k| context.thread(k)).map_or(&record.comm, |t| &t.comm))
 }
 
 /// More threads of the job want a processor in the middle of the wait than it may use.
@@ -154,22 +164,25 @@ fn pool(context: &Context<'_>, thread: &Thread) -> Option<Culprit> {
 }
 
 /// What the processors did over the ticks around a span, as shares of the time between them.
-struct Shares {
+#[derive(Debug)]
+pub(crate) struct Shares {
     idle: BTreeMap<u32, f64>,
     steal: BTreeMap<u32, f64>,
 }
 
 impl Shares {
-    fn over(ticks: &[HostTick], span: Span) -> Option<Self> {
-        let before = &ticks[ticks.partition_point(|t| t.at <= span.start).checked_sub(1)?];
-        let after = ticks.get(ticks.partition_point(|t| t.at < span.end))?;
+    /// Between two ticks, given by their indices.
+    pub(crate) fn between(ticks: &[HostTick], from: usize, to: usize) -> Option<Self> {
+        let (before, after) = (ticks.get(from)?, ticks.get(to)?);
+        let first: BTreeMap<u32, _> =
+            before.cpus.iter().map(|&(cpu, idle, io, steal)| (cpu, (idle, io, steal))).collect();
         let elapsed = after.at.checked_sub(before.at).filter(|&e| e > 0)?;
         let (mut idle, mut steal) = (BTreeMap::new(), BTreeMap::new());
         for &(cpu, idle_after, io_after, steal_after) in &after.cpus {
-            if let Some(&(_, idle_before, io_before, steal_before)) = before.cpus.iter().find(|c| c.0 == cpu)
-            {
+            if let Some(&(idle_before, io_before, steal_before)) = first.get(&cpu) {
                 let share = |ns: u64| ns as f64 / elapsed as f64;
-                let rested = idle_after.saturating_sub(idle_before) + io_after.saturating_sub(io_before);
+                let rested =
+                    idle_after.saturating_sub(idle_before).saturating_add(io_after.saturating_sub(io_before));
                 idle.insert(cpu, share(rested));
                 steal.insert(cpu, share(steal_after.saturating_sub(steal_before)));
             }

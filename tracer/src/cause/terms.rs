@@ -315,7 +315,8 @@ fn disks(walker: &Walker<'_>, window: Span, waits: &BTreeMap<Mechanism, Vec<Span
     let mut busy: BTreeMap<u32, u64> = BTreeMap::new();
     for block in &walker.context.timeline.blocks {
         if let Some(inside) = block.span.intersect(window) {
-            *busy.entry(block.dev).or_default() += per(block.busy_ns, block.span.len(), inside.len());
+            let slot = busy.entry(block.dev).or_default();
+            *slot = slot.saturating_add(per(block.busy_ns, block.span.len(), inside.len()));
         }
     }
     let mut terms: Vec<Term> = busy

@@ -94,7 +94,8 @@ pub(crate) struct Work {
 
 /// Labels a user stack, innermost frame first. `None` for an empty one.
 pub(crate) fn work(frames: &[NamedFrame]) -> Option<Work> {
-    let first = frames.iter().find(|f| !is_libc(&f.module))?;
+    // An address in no file is what a walk without frame pointers reads beside the stack's real frames.
+    let first = frames.iter().find(|f| is_own(f)).or(frames.first())?;
     let python = is_interpreter(&first.module) || is_python_frame(first);
     let mechanism = if python { Mechanism::PreparePython } else { Mechanism::PrepareCompute };
     Some(Work { mechanism, culprit: culprit(frames, python), importing: is_importing(frames) })
@@ -103,10 +104,11 @@ pub(crate) fn work(frames: &[NamedFrame]) -> Option<Work> {
 /// The function to blame: for Python the innermost Python function where the stack names one, else the
 /// innermost resolved frame outside libc, else the module.
 fn culprit(frames: &[NamedFrame], python: bool) -> Option<Culprit> {
-    let own = || frames.iter().filter(|f| !is_libc(&f.module));
+    let own = || frames.iter().filter(|f| is_own(f));
     let named = own()
         .find(|f| python && is_python_frame(f))
-        .or_else(|| own().take_while(|f| python || !is_interpreter(&f.module)).find(|f| f.resolved));
+        .or_else(|| own().take_while(|f| python || !is_interpreter(&f.module)).find(|f| f.resolved))
+        .or_else(|| frames.first().filter(|f| f.resolved && own().next().is_none()));
     if let Some(frame) = named {
         return Some(Culprit { kind: CulpritKind::Function, name: place(frame) });
     }
@@ -142,6 +144,11 @@ pub(crate) fn waits_for_interpreter_lock(frames: &[NamedFrame]) -> bool {
 /// A library known to start a pool of threads, if the stack runs in one.
 pub(crate) fn pool_library(frames: &[NamedFrame]) -> Option<&str> {
     frames.iter().map(|f| f.module.as_str()).find(|m| POOLS.iter().any(|p| m.starts_with(p)))
+}
+
+/// Of the program, one of its libraries, or the interpreter; not libc, and not an address without a file.
+fn is_own(frame: &NamedFrame) -> bool {
+    !is_libc(&frame.module) && (frame.resolved || !frame.module.is_empty())
 }
 
 fn is_importing(frames: &[NamedFrame]) -> bool {
@@ -211,6 +218,18 @@ mod tests {
             (culprit.kind, culprit.name.as_str()),
             (CulpritKind::Library, "_imaging.cpython-311-x86_64-linux-gnu.so")
         );
+    }
+
+    #[test]
+    fn addresses_without_a_file_are_no_frames() {
+        let mut stray = frame("", "0x20be3300");
+        stray.resolved = false;
+        let python =
+            work(&[frame("libc.so.6", "memcpy"), stray.clone(), frame("python3.11", "eval")]).unwrap();
+        assert_eq!(python.mechanism, Mechanism::PreparePython);
+        let only_libc = work(&[frame("libc.so.6", "memcpy"), stray]).unwrap();
+        assert_eq!(only_libc.mechanism, Mechanism::PrepareCompute);
+        assert_eq!(only_libc.culprit.unwrap().name, "memcpy (libc.so.6)");
     }
 
     #[test]

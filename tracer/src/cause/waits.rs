@@ -196,20 +196,11 @@ fn socket_read(context: &Context<'_>, file: Option<&File>, end: &End<'_>) -> Nex
 }
 
 fn poll(context: &Context<'_>, off: &OffCpu, end: &End<'_>) -> Next {
-    let listens = || {
-        context.process(off.pid).iter().filter_map(|&k| context.thread(k)).flat_map(|t| &t.off_cpu).find_map(
-            |o| {
-                let file = context.file(o)?;
-                file.socket
-                    .as_ref()
-                    .is_some_and(|s| s.state == files::LISTEN || context.is_accepted(&s.local))
-                    .then_some(file)
-            },
-        )
-    };
     match end {
-        End::Interrupt(Some(Interrupt::Network)) | End::Stranger(_) | End::Open if listens().is_some() => {
-            no_demand(listens())
+        End::Interrupt(Some(Interrupt::Network)) | End::Stranger(_) | End::Open
+            if context.serves(off.pid).is_some() =>
+        {
+            no_demand(context.serves(off.pid))
         }
         End::Interrupt(Some(Interrupt::Network)) => Next::Leaf(Mechanism::NetworkRead, None),
         end => peer(context, end, "one of several descriptors"),

@@ -162,7 +162,8 @@ impl<'a> Walker<'a> {
 
     /// The part of `span` outside the thread's life: before its birth its creator goes on.
     fn outside(&self, thread: &Thread, span: Span, missing: u64, place: Place<'_>) -> Vec<Entry> {
-        let before = thread.born.and_then(|b| span.intersect(Span::new(0, b)));
+        let unborn = |born: Ns| Span::new(0, born.min(span.start.saturating_add(missing)));
+        let before = thread.born.and_then(|born| span.intersect(unborn(born)));
         let own = step(thread.key, "creator", "not yet started");
         let reason = "outside the thread's recorded life";
         let Some(before) = before else { return vec![Entry::unexplained(missing, reason, own)] };
@@ -321,10 +322,18 @@ impl<'a> Walker<'a> {
         block: &Block<'_>,
         place: Place<'_>,
     ) -> Vec<Entry> {
-        let Some(by) = self.context.recorded(giver) else { return Vec::new() };
+        let end =
+            |reason: &str| vec![Entry::unexplained(block.ns, reason, step(giver, "unseen", "not followed"))];
+        let Some(by) = self.context.recorded(giver) else { return end("no records of this thread") };
         let mut nearer = place.path.to_vec();
         nearer.push(thread.key);
         let item = item(&self.context, by, thread, last, block.start, &nearer);
+        if item.beyond {
+            return end("beyond look-back: nothing in 60 s says where this thread began what it delivered");
+        }
+        if item.span.is_empty() {
+            return end("a wake-up at the clock's zero");
+        }
         let entries = self.cached(thread, giver, item.span, place);
         scale(&entries, block.ns)
     }

@@ -132,10 +132,10 @@ fn disks(timeline: &Timeline, window: Span) -> Vec<String> {
     for block in timeline.blocks.iter().filter(|b| b.span.intersect(window).is_some()) {
         let disk = disks.entry(block.dev).or_default();
         disk.name = &block.name;
-        disk.requests += block.reads.saturating_add(block.writes);
-        disk.bytes += block.read_bytes;
-        disk.latency_ns += block.latency_ns;
-        disk.busy_ns += block.busy_ns;
+        disk.requests = disk.requests.saturating_add(block.reads).saturating_add(block.writes);
+        disk.bytes = disk.bytes.saturating_add(block.read_bytes);
+        disk.latency_ns = disk.latency_ns.saturating_add(block.latency_ns);
+        disk.busy_ns = disk.busy_ns.saturating_add(block.busy_ns);
     }
     disks
         .iter()
@@ -203,7 +203,7 @@ fn free_processors(timeline: &Timeline, window: Span) -> Option<String> {
         .cpus
         .iter()
         .filter_map(|&(cpu, idle, ..)| Some(idle.saturating_sub(first.cpus.iter().find(|c| c.0 == cpu)?.1)))
-        .sum();
+        .fold(0, u64::saturating_add);
     Some(format!(
         "{:.1} of {} processors were idle on average.",
         idle as f64 / elapsed as f64,
@@ -268,7 +268,7 @@ fn calls(idle: &DeviceIdle, threads: &[&Thread]) -> Vec<String> {
     for call in threads.iter().flat_map(|t| &t.calls).filter(|c| idle.window.contains(c.entry)) {
         let slot = by.entry(call.family).or_default();
         slot.0 += 1;
-        slot.1 += call.exit.map_or(0, |x| x.saturating_sub(call.entry));
+        slot.1 = slot.1.saturating_add(call.exit.map_or(0, |x| x.saturating_sub(call.entry)));
     }
     let per_second = |count: u64| count as f64 / (idle.window.len() as f64 / 1e9).max(1e-9);
     lines.extend(by.iter().map(|(family, &(count, ns))| {

@@ -142,10 +142,16 @@ fn in_waits(
     let agreement = Agreement { window, all_idle: false, contradicted: false };
     into.take(timeline, edges, &gaps, agreement);
     let burst = edges.bursts.partition_point(|b| b.span.start < window.end).checked_sub(1);
+    let inside = mass.saturating_sub(outside);
+    let reason = if inside <= window.len() / 200 {
+        "less than the rounding of the device's reading"
+    } else {
+        "inside synchronise calls that waited for longer than kernels ran"
+    };
     into.unplace(UnplacedIdle {
         span: window,
-        ns: mass.saturating_sub(outside),
-        reason: "inside synchronise calls that waited for longer than kernels ran".into(),
+        ns: inside,
+        reason: reason.into(),
         launch_bound: false,
         feeder: burst.map(|b| edges.bursts[b].feeder),
     });

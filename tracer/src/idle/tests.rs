@@ -99,6 +99,15 @@ fn idle_inside_waits_is_not_placed() {
     ));
     assert_eq!(spans(&idle), [(90_000, 100_000, Known::Drained)]);
     assert_eq!((idle.unplaced[0].ns, idle.unplaced[0].launch_bound), (40 * MS, false));
+    assert!(idle.unplaced[0].reason.starts_with("inside synchronise calls"));
+    let rounded = placed(job(&[89.6]).submits(1, 0, 0, 1).call(
+        1,
+        CudaFamily::Synchronize,
+        "cuCtxSynchronize",
+        0,
+        90 * MS,
+    ));
+    assert!(rounded.unplaced[0].reason.contains("rounding"));
 }
 
 #[test]

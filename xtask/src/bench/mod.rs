@@ -69,10 +69,12 @@ pub fn bench(arguments: &Bench) -> Result<()> {
 }
 
 /// How many operations a round has: long enough for a tracer's buffers to matter, short enough to repeat.
-fn count(load: Load) -> u64 {
-    match load {
-        Load::Switches => 40_000,
-        Load::Reads => 2_000_000,
+fn count(load: Load, tracer: Tracer) -> u64 {
+    match (load, tracer) {
+        (Load::Switches, _) => 40_000,
+        // A hundred times slower than the others: it stops at every system call.
+        (Load::Reads, Tracer::PerfTrace) => 50_000,
+        (Load::Reads, _) => 2_000_000,
     }
 }
 
@@ -87,23 +89,23 @@ struct Timing {
 impl Timing {
     fn take(load: Load, repeats: usize, folder: &Path) -> Result<Self> {
         let mut running = Running::start(load)?;
-        let count = count(load);
-        running.round(count / 10)?;
+        let whole = count(load, Tracer::Whyidle);
+        running.round(whole / 10)?;
         let mut timing = Self {
             rows: Tracer::COMPARED.map(|t| (t, Vec::new(), Vec::new())).to_vec(),
             bytes: Tracer::COMPARED.map(|t| (t, Vec::new())).to_vec(),
             ..Self::default()
         };
         for repeat in 1..=repeats {
-            let mut before = running.round(count)?;
+            let mut before = running.round(whole)?;
             timing.untraced.push(before);
             for index in 0..timing.rows.len() {
                 let tracer = timing.rows[index].0;
                 say(format!("{}, {repeat} of {repeats}: {}", load.name(), tracer.name()));
                 let attached = tracer.start(running.pid(), folder)?;
-                let traced = running.round(count)?;
+                let traced = running.round(count(load, tracer))?;
                 let (bytes, file) = attached.stop()?;
-                let after = running.round(count)?;
+                let after = running.round(whole)?;
                 let row = &mut timing.rows[index];
                 row.1.push(traced);
                 row.2.push(traced / ((before + after) / 2.0));
@@ -147,7 +149,7 @@ fn written(storm: &Timing) -> String {
     format!(
         "### Bytes written on the switch storm ({} round trips)\n\n{}\nRatio: {:.4}. Records lost by whyidle in \
          all these rounds: {}.\n\n",
-        count(Load::Switches),
+        count(Load::Switches, Tracer::Whyidle),
         table(&["tracer", "bytes"], &rows),
         of(Tracer::Whyidle) / of(Tracer::PerfSched),
         storm.losses,
@@ -180,12 +182,12 @@ fn kernel_time(repeats: usize, folder: &Path) -> Result<String> {
             let before = statistics::programs()?;
             let attached = tracer.start(running.pid(), folder)?;
             let start = statistics::programs()?;
-            running.round(count(Load::Switches))?;
+            running.round(count(Load::Switches, Tracer::Whyidle))?;
             let ran = statistics::since(&before, &statistics::programs()?);
             attached.stop()?;
             let ran: Vec<_> = ran.iter().map(|p| p.less(&start)).filter(|p| p.run_cnt > 0).collect();
             let time: u64 = ran.iter().map(|p| p.run_time_ns).sum();
-            totals[index].push(time as f64 / (2 * count(Load::Switches)) as f64);
+            totals[index].push(time as f64 / (2 * count(Load::Switches, Tracer::Whyidle)) as f64);
             details[index] = ran;
         }
     }

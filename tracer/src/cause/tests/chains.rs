@@ -209,3 +209,92 @@ fn a_short_run_after_each_synchronise_gives_back_no_more_than_itself() {
     assert!(gain <= sync, "{gain} of {sync}");
     assert!(of(Mechanism::PrepareCompute).next().is_none(), "spinning is no work: {causes:#?}");
 }
+
+#[test]
+fn a_pair_that_hands_over_all_the_time_is_followed_in_time_that_grows_with_it() {
+    // Every wait is on a new lock, so that no earlier one is on the same object, and both wait for the other.
+    let mut trace = TraceBuilder::new(0, 20_000 * MS)
+        .device(0)
+        .on_device(0, FEEDER)
+        .thread(FEEDER, FEEDER, "trainer")
+        .thread(WORKER, WORKER, "worker");
+    let mut gaps = Vec::new();
+    for turn in 0..20_000_u64 {
+        let at = turn * MS;
+        let word = 0x1000 + turn * 64;
+        let hop = |by| move |w: Wait| w.futex(word, 0).woken_by(by);
+        trace = trace.wait(FEEDER, at, at + MS / 2, at + MS / 2, hop(WORKER));
+        trace = trace.wait(WORKER, at + MS / 2, at + MS, at + MS, hop(FEEDER));
+        gaps.push((at + 1, at + MS / 2));
+    }
+    let timeline = build(trace.samples(WORKER, 0, 20_000 * MS, &["decode.so!run"]).records());
+    let ledger = attribute(&timeline, &idle(&timeline, FEEDER, &gaps));
+    let computing: u64 =
+        ledger.causes.iter().filter(|c| c.mechanism == Mechanism::PrepareCompute).map(|c| c.ns).sum();
+    let idle: u64 = ledger.causes.iter().map(|c| c.ns).sum();
+    assert!(computing * 100 >= idle * 99, "{:#?}", ledger.causes);
+}
+
+#[test]
+fn a_chain_that_reaches_the_look_back_says_so() {
+    let end = 100_000 * MS;
+    let at = |woken: Ns| {
+        let trace = TraceBuilder::new(0, end)
+            .device(0)
+            .on_device(0, FEEDER)
+            .thread(FEEDER, FEEDER, "trainer")
+            .thread(WORKER, WORKER, "worker")
+            .samples(WORKER, 0, end, &["decode.so!run"])
+            .wait(FEEDER, woken - 100 * MS, woken, woken, |w| w.futex(0x1, 0).woken_by(WORKER));
+        let timeline = build(trace.records());
+        attribute(&timeline, &idle(&timeline, FEEDER, &[(woken - 100 * MS, woken)])).causes.swap_remove(0)
+    };
+    assert_eq!(at(59_000 * MS).mechanism, Mechanism::PrepareCompute);
+    let beyond = at(90_000 * MS);
+    assert_eq!(beyond.mechanism, Mechanism::Unexplained);
+    assert!(beyond.note.as_ref().unwrap().starts_with("beyond look-back"), "{beyond:#?}");
+}
+
+/// Both ends of a loopback connection: the feeder's (file 60) and the service's (file 61).
+fn loopback(trace: TraceBuilder) -> TraceBuilder {
+    let end = |id, local: &str, peer: &str| {
+        let socket = Socket { family: 2, state: 1, local: local.into(), peer: peer.into() };
+        Record::File(File { id, mode: 0o140_777, socket: Some(socket), ..File::default() })
+    };
+    trace.record(end(60, "127.0.0.1:40000", "127.0.0.1:9000")).record(end(
+        61,
+        "127.0.0.1:9000",
+        "127.0.0.1:40000",
+    ))
+}
+
+#[test]
+fn a_chain_crosses_a_socket_to_a_service_on_the_same_host() {
+    let receive = |fd, file| {
+        move |w: Wait| w.syscall(libc::SYS_recvfrom, [fd, 0, 0, 0, 0, 0]).with(move |o| o.file = Some(file))
+    };
+    // The service is asked at 100 ms, reads its own disk until 199 ms, and answers at 200 ms.
+    let answered = |by_interrupt: bool| {
+        ledger(
+            loopback(trace())
+                .samples(WORKER, 0, 300 * MS, &["service!answer"])
+                .wait(WORKER, 0, 100 * MS, 100 * MS, |w| receive(4, 61)(w).woken_by(FEEDER))
+                .wait(WORKER, 100 * MS, 199 * MS, 199 * MS, |w| {
+                    w.read(5, IMAGE).kernel(PAGE).interrupt(DISK_INTERRUPT)
+                })
+                .wait(FEEDER, 100 * MS, 200 * MS, 200 * MS, |w| {
+                    let wait = receive(3, 60)(w);
+                    if by_interrupt { wait.interrupt(NETWORK) } else { wait.woken_by(WORKER) }
+                }),
+        )
+    };
+    for by_interrupt in [false, true] {
+        let causes = answered(by_interrupt).causes;
+        let found: Vec<_> = causes.iter().map(|c| (c.mechanism, c.ns)).collect();
+        assert_eq!(found, [(Mechanism::StorageRead, 99 * MS), (Mechanism::PrepareCompute, MS)]);
+        assert_eq!(
+            causes[0].chain[0].what,
+            "waits for worker 20 (recvfrom on a connection to 127.0.0.1:9000)"
+        );
+    }
+}
