@@ -120,7 +120,8 @@ fn children_that_were_there_before_are_recorded_too() {
     let records = read(&trace);
     let seen =
         |r: &Record| matches!(r, Record::Thread(t) if t.pid == child && t.kind == TargetKind::Inherited);
-    assert!(records.iter().any(seen), "it was not found");
+    let threads: Vec<_> = records.iter().filter(|r| matches!(r, Record::Thread(_))).collect();
+    assert!(records.iter().any(seen), "{child} was not found among {threads:?}");
     assert!(records.iter().any(|r| matches!(r, Record::OffCpu(w) if w.pid == child)), "it was not recorded");
 }
 
@@ -146,6 +147,17 @@ fn a_command_is_watched_from_its_first_instruction_and_keeps_its_input_output_an
     // A child may be read only once it runs another program, so the first of them is looked for.
     let named = |r: &Record| matches!(r, Record::Thread(t) if t.comm == "sh" && t.cmdline.starts_with(&["sh".into(), "-c".into()]));
     assert!(records.iter().any(named), "the command has no command line");
+}
+
+#[test]
+#[file_serial(probes)]
+fn a_command_runs_as_the_user_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("t");
+    let run = ["run", "-o", trace.to_str().unwrap(), "--user", "4242:4243", "--"];
+    let ran = binary::run(run.iter().chain(&["sh", "-c", "id -u; id -G; sleep 1"]));
+    done(&ran);
+    assert_eq!(ran.stdout, "4242\n4243\n");
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! What `/proc` tells of a process: who it is, since when, and its threads.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
@@ -79,14 +78,18 @@ pub fn identify(id: u32) -> Id {
     if field("State:").is_some_and(|s| s.starts_with(['Z', 'X', 'x'])) { Id::Zombie } else { Id::Process }
 }
 
-/// Processes whose parent is one of these.
+/// Processes whose parent is one of these, own process excepted: it may have been started by a target.
 #[must_use]
 pub fn children(parents: &[u32]) -> Vec<u32> {
     let parent = |pid: u32| {
         let stat = Process::new(i32::try_from(pid).ok()?).ok()?.stat().ok()?;
         u32::try_from(stat.ppid).ok()
     };
-    all().into_iter().filter(|pid| parent(*pid).is_some_and(|p| parents.contains(&p))).collect()
+    let own = std::process::id();
+    all()
+        .into_iter()
+        .filter(|pid| *pid != own && parent(*pid).is_some_and(|p| parents.contains(&p)))
+        .collect()
 }
 
 /// All process ids now in `/proc`.
@@ -94,34 +97,6 @@ pub fn children(parents: &[u32]) -> Vec<u32> {
 pub fn all() -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
-}
-
-/// Children of these processes, at any depth, nearest first; without the processes themselves.
-#[must_use]
-pub fn descendants(of: &[u32]) -> Vec<u32> {
-    let parents: Vec<(u32, u32)> = all()
-        .into_iter()
-        .filter_map(|pid| {
-            let stat = Process::new(i32::try_from(pid).ok()?).ok()?.stat().ok()?;
-            Some((pid, u32::try_from(stat.ppid).ok()?))
-        })
-        .collect();
-    below(of, &parents)
-}
-
-/// `parents` holds (process, its parent).
-fn below(of: &[u32], parents: &[(u32, u32)]) -> Vec<u32> {
-    let mut seen: BTreeSet<u32> = of.iter().copied().collect();
-    let mut found = Vec::new();
-    let mut level = seen.clone();
-    while !level.is_empty() {
-        // Each process is taken once, so that a table read while ids were reused cannot make a circle.
-        let next = parents.iter().filter(|(pid, parent)| level.contains(parent) && !seen.contains(pid));
-        level = next.map(|(pid, _)| *pid).collect();
-        seen.extend(&level);
-        found.extend(&level);
-    }
-    found
 }
 
 fn cgroups(pid: u32) -> Vec<(String, String)> {
@@ -157,15 +132,6 @@ fn parse_cmdline(bytes: &[u8]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn descendants_are_found_at_any_depth_and_once() {
-        let parents = [(10, 1), (11, 10), (12, 11), (13, 10), (20, 2), (10, 12), (30, 30)];
-        assert_eq!(below(&[10], &parents), [11, 13, 12]);
-        assert_eq!(below(&[10, 11], &parents), [12, 13]);
-        assert_eq!(below(&[30], &parents), Vec::<u32>::new());
-        assert_eq!(below(&[], &parents), Vec::<u32>::new());
-    }
 
     #[test]
     fn this_process_is_a_process_and_its_threads_are_not() {

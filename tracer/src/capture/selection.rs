@@ -47,8 +47,6 @@ pub struct Targets {
     majors: Vec<u32>,
     /// Start time by process id, so that an id used again is another process.
     known: BTreeMap<u32, u64>,
-    /// Found by the last look: a child born before the kernel side knew its parent is found by the next.
-    fresh: Vec<u32>,
 }
 
 impl Selection {
@@ -84,7 +82,7 @@ impl Selection {
 impl Targets {
     #[must_use]
     pub fn new(selection: Selection, majors: Vec<u32>) -> Self {
-        Self { selection, majors, known: BTreeMap::new(), fresh: Vec::new() }
+        Self { selection, majors, known: BTreeMap::new() }
     }
 
     /// Processes that belong to the selection and are not watched yet; `listed` are those of NVML's list.
@@ -100,15 +98,7 @@ impl Targets {
             Selection::All | Selection::Command => Vec::new(),
         };
         let own = std::process::id();
-        let mut found: Vec<u32> = now.into_iter().filter(|pid| *pid != own && self.watch(*pid)).collect();
-        if matches!(self.selection, Selection::Pids(_) | Selection::GpuProcesses) {
-            // Children of later are the kernel side's to find; workers that run already are not.
-            let parents = [self.fresh.as_slice(), &found].concat();
-            let children = if parents.is_empty() { Vec::new() } else { process::descendants(&parents) };
-            found.extend(children.into_iter().filter(|pid| *pid != own && self.watch(*pid)));
-        }
-        self.fresh.clone_from(&found);
-        found
+        now.into_iter().filter(|pid| *pid != own && self.watch(*pid)).collect()
     }
 
     /// Takes note of a process that is watched, a target's child for one. True if it is new.
@@ -194,25 +184,6 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(Selection::Pids(vec![pid]).check(), Err(TargetError::NoProcess(pid)));
-    }
-
-    #[test]
-    fn children_that_run_already_belong_to_a_named_process() {
-        let mut shell = std::process::Command::new("sh")
-            .args(["-c", "sleep 60 & echo $!; wait"])
-            .stdout(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        std::io::BufRead::read_line(&mut std::io::BufReader::new(shell.stdout.as_mut().unwrap()), &mut line)
-            .unwrap();
-        let child: u32 = line.trim().parse().unwrap();
-        let mut targets = Targets::new(Selection::Pids(vec![shell.id()]), vec![195]);
-        assert_eq!(targets.new_processes(&[]), [shell.id(), child]);
-        assert_eq!(targets.new_processes(&[]), Vec::<u32>::new());
-        let child = rustix::process::Pid::from_raw(i32::try_from(child).unwrap()).unwrap();
-        rustix::process::kill_process(child, rustix::process::Signal::KILL).unwrap();
-        shell.wait().unwrap();
     }
 
     #[test]
