@@ -62,8 +62,9 @@ fn leave(ctx: &BtfTracePointContext, prev: Task, tid: u32, state: u32, preempt: 
     // SAFETY: a live element; the run-queue lock is held, so no other processor switches this thread.
     unsafe {
         if (*s).left > (*s).ran {
-            // Its arrival was not seen: the stay that began then has no end.
-            emit::lost(loss::OFF_CPU, loss::RECURSION, now - (*s).left.min(now));
+            // Its arrival was not announced (a host may hide the switches of its own agent, and with them who
+            // came next): the stay that began then has no end.
+            emit::lost(loss::OFF_CPU, loss::UNANNOUNCED, now - (*s).left.min(now));
         }
         // What came with a wake-up stays: it may belong to the stay that begins now.
         let mut f = (*s).flags & !(flags::PER_STAY & !(flags::WAKER | flags::WAKER_NVIDIA));
@@ -186,7 +187,7 @@ fn enter(next: Task, tid: u32, cpu: u32, now: u64) {
         }
         if (*s).left < (*s).ran {
             // Its departure was not seen, though its arrival was: nothing is known of the time between.
-            emit::lost(loss::OFF_CPU, loss::RECURSION, now - (*s).ran.min(now));
+            emit::lost(loss::OFF_CPU, loss::UNANNOUNCED, now - (*s).ran.min(now));
         } else if now < (*s).left {
             emit::lost(loss::OFF_CPU, loss::TIME_TRAVEL, 0);
         } else {

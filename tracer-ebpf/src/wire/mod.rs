@@ -55,7 +55,9 @@ pub mod loss {
     pub const RECURSION: u32 = 2;
     pub const TIME_TRAVEL: u32 = 3;
     pub const READ_FAULT: u32 = 4;
-    pub const CAUSES: u32 = 5;
+    /// The kernel did not announce a switch: see `LossCause::Unannounced`.
+    pub const UNANNOUNCED: u32 = 5;
+    pub const CAUSES: u32 = 6;
 
     /// Count and nanoseconds at risk.
     #[repr(C)]

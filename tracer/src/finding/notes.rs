@@ -53,6 +53,7 @@ fn cause_name(cause: LossCause) -> &'static str {
         LossCause::Userspace => "userspace",
         LossCause::Damaged => "damaged",
         LossCause::Undecodable => "undecodable",
+        LossCause::Unannounced => "unannounced",
     }
 }
 

@@ -575,6 +575,9 @@ pub enum LossCause {
     Damaged,
     /// The record could not be decoded.
     Undecodable,
+    /// The kernel did not announce a switch, so a stay has no end. Seen on virtual machines whose own agent
+    /// is hidden from tracing: the thread that follows it on a processor arrives unannounced (to `perf` too).
+    Unannounced,
 }
 
 /// Lost records since the previous one of the same (class, cpu, cause), written at least once a second

@@ -4,9 +4,12 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 
-use crate::shell::{line, output, run};
+use crate::shell::{captured, line, output, run, say};
+
+/// `whyidle flame` on a trace without anything of the kind.
+const NOTHING_TO_DRAW: i32 = 21;
 
 /// Writes the reports and pictures of `folder`'s trace beside it; the JSON report's path.
 pub fn write(whyidle: &Path, trace: &Path, folder: &Path) -> Result<PathBuf> {
@@ -21,8 +24,19 @@ pub fn write(whyidle: &Path, trace: &Path, folder: &Path) -> Result<PathBuf> {
             command.arg("flame").arg(trace).args(["--kind", kind]);
             command
         };
+        let picture = folder.join(format!("{kind}.svg"));
+        let drawn = captured(flame().arg("--force").arg("-o").arg(&picture))?;
+        if drawn.status.code() == Some(NOTHING_TO_DRAW) {
+            // A device that was never idle: no picture is the right answer, and an old one would be wrong.
+            say(format!("nothing to draw for {kind}"));
+            fs::remove_file(&picture).ok();
+            fs::remove_file(folder.join(format!("{kind}.folded"))).ok();
+            continue;
+        }
+        if !drawn.status.success() {
+            bail!("{}", String::from_utf8_lossy(&drawn.stderr).trim());
+        }
         to_file(flame().arg("--folded"), &folder.join(format!("{kind}.folded")))?;
-        run(flame().arg("--force").arg("-o").arg(folder.join(format!("{kind}.svg"))))?;
     }
     Ok(json)
 }

@@ -33,6 +33,7 @@ const CAUSES: [LossCause; loss::CAUSES as usize] = [
     LossCause::Recursion,
     LossCause::TimeTravel,
     LossCause::ReadFault,
+    LossCause::Unannounced,
 ];
 
 pub struct Tables {
