@@ -155,7 +155,7 @@ pub fn observe_with(mut tracer: Tracer, mut child: Child) -> Observed {
         tracer.tick(&mut |r| records.push(r)).expect("tick");
     }
     child.until_asleep();
-    tracer.finish(&mut |r| records.push(r)).expect("finish");
+    drop(tracer.finish(&mut |r| records.push(r)).expect("finish"));
     Observed { pid: child.pid, records }
 }
 

@@ -34,7 +34,7 @@ fn count(ring_bytes: u32, threshold_ns: u64, scenario: impl FnOnce()) -> Counted
     // Asleep for good: this switch-out has no switch-in.
     let switches = child.switches() - before;
     let mut records = Vec::new();
-    tracer.finish(&mut |r| records.push(r)).expect("finish");
+    drop(tracer.finish(&mut |r| records.push(r)).expect("finish"));
     let seen = Observed { pid: child.pid, records };
     let main = seen.main_thread();
     let delivered = seen.waits().filter(|w| w.thread == main && !w.cut_end).count() as u64;

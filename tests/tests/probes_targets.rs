@@ -27,7 +27,7 @@ fn all_means_everyone_but_the_tracer() {
         tracer.drain(&mut |r| records.push(r)).expect("drain");
         tracer.tick(&mut |r| records.push(r)).expect("tick");
     }
-    tracer.finish(&mut |r| records.push(r)).expect("finish");
+    drop(tracer.finish(&mut |r| records.push(r)).expect("finish"));
     let seen = Observed { pid: child.pid, records };
     let main = seen.main_thread();
     assert!(seen.waits_in(libc::SYS_clock_nanosleep).filter(|w| w.thread == main).count() >= 10);

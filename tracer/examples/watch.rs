@@ -43,7 +43,7 @@ fn main() -> anyhow::Result<()> {
         eprintln!("{name:16} {runs:9} runs {:7} ns each", ns / runs);
     }
     let begun = Instant::now();
-    tracer.finish(&mut print)?;
+    drop(tracer.finish(&mut print)?);
     eprintln!("finished in {:?}; {counts:?}", begun.elapsed());
     Ok(())
 }

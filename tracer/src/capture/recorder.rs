@@ -7,6 +7,7 @@ use super::cuda::Libraries;
 use super::devices::Feed;
 use super::governor::{Governor, Step};
 use super::host::{self, TICK};
+use super::kernel::uprobes::Detaching;
 use super::kernel_cost::KernelCost;
 use super::process;
 use super::selection::Targets;
@@ -81,7 +82,7 @@ pub trait Watch {
     /// Called every tick.
     fn tick(&mut self, progress: &Progress) -> Option<Ending>;
 
-    /// Called once before detaching, which takes the kernel a tenth of a second for each driver function.
+    /// Called once before the trace is brought to its end.
     fn ending(&mut self) {}
 }
 
@@ -196,7 +197,7 @@ impl Recorder {
     ///
     /// # Errors
     /// The trace's last part cannot be written.
-    pub fn finish(self, ending: Ending) -> Result<(), RecordError> {
+    pub fn finish(self, ending: Ending) -> Result<Detaching, RecordError> {
         let Self { tracer, mut sink, mut devices, governor, .. } = self;
         let at = host::now();
         let detached = tracer.finish(&mut |record| sink.take(record));
@@ -217,9 +218,10 @@ impl Recorder {
         // After a full disk this small frame often still fits, and says why the trace ends here.
         sink.append(&Record::End(End { at, reason: ending.reason, exit_status: ending.exit_status }));
         let finished = sink.finish();
-        detached?;
+        let detaching = detached?;
         flushed?;
-        Ok(finished?)
+        finished?;
+        Ok(detaching)
     }
 
     fn tick(&mut self, now: Ns) -> Result<(), RecordError> {

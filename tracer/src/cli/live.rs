@@ -72,7 +72,7 @@ impl Watch for LiveLine {
 
     fn ending(&mut self) {
         if let Some(shown) = &self.shown {
-            shown.bar.set_message("recorded; detaching and naming functions takes some seconds");
+            shown.bar.set_message("recorded; naming functions");
         }
     }
 }

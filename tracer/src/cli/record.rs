@@ -1,5 +1,7 @@
 //! `whyidle record`: running processes into a trace.
 
+use std::io::IsTerminal as _;
+
 use std::path::PathBuf;
 
 use clap::Args;
@@ -70,4 +72,7 @@ pub fn say_where(recorded: &Recorded) {
         recorded.ending.reason,
         escape(&path)
     ));
+    if !recorded.detached() && std::io::stderr().is_terminal() {
+        super::say("detaching from the CUDA driver's functions, which takes some seconds");
+    }
 }

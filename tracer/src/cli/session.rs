@@ -9,6 +9,7 @@ use super::options::{Common, Recording};
 use super::output::{self, Output};
 use crate::capture::devices::Feed;
 use crate::capture::host::TICK;
+use crate::capture::kernel::uprobes::Detaching;
 use crate::capture::preflight::Facts;
 use crate::capture::recorder::{Ending, Plan, RecordError, Recorder, TARGETS_EXITED, Watch};
 use crate::capture::selection::{Selection, TargetError, Targets};
@@ -31,6 +32,8 @@ pub struct Recorded {
     pub path: PathBuf,
     pub ending: Ending,
     pub lasted: Duration,
+    /// Waited for when this is dropped, after the report.
+    detaching: Detaching,
 }
 
 impl Session {
@@ -108,12 +111,17 @@ impl Session {
         watch.ending();
         let finished = self.recorder.finish(ending.clone());
         ran.map_err(failed)?;
-        finished.map_err(failed)?;
-        Ok(Recorded { path: self.path, ending, lasted })
+        let detaching = finished.map_err(failed)?;
+        Ok(Recorded { path: self.path, ending, lasted, detaching })
     }
 }
 
 impl Recorded {
+    #[must_use]
+    pub fn detached(&self) -> bool {
+        self.detaching.done()
+    }
+
     /// # Errors
     /// `what` ended before the first ticks had passed.
     pub fn had_something(&self, what: &str) -> Result<(), CliError> {

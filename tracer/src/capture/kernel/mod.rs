@@ -19,5 +19,6 @@ mod syscalls;
 mod tables;
 mod targets;
 pub mod tracer;
+pub mod uprobes;
 
 use super::{CaptureError, cuda};

@@ -6,8 +6,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use aya::maps::{Array, MapData};
-use aya::programs::UProbe;
-use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope};
 use aya::{Ebpf, maps};
 use tracer_ebpf::wire::{CudaState, ThreadState, call};
 
@@ -15,13 +13,14 @@ use super::CaptureError;
 use super::adopt::Adoption;
 use super::btf::Kernel;
 use super::cuda::EntryPoint;
-use super::decode::{Decoder, family_position};
+use super::decode::Decoder;
 use super::kallsyms::Entries;
 use super::log::{self, KernelLog};
 use super::now::now;
 use super::rings::{Rings, missing};
 use super::tables::{Tables, take};
 use super::targets::{self, Pids};
+use super::uprobes::{Detaching, Uprobes};
 use super::{load, misses, open, probes, syscalls};
 use crate::trace::{Loss, LossCause, LossClass, Ns, ProbeStatus, Record, TargetKind};
 
@@ -63,6 +62,7 @@ impl Default for Config {
 
 /// The attached kernel side. Dropping it detaches everything.
 pub struct Tracer {
+    uprobes: Uprobes,
     ebpf: Ebpf,
     rings: Rings,
     tables: Tables,
@@ -116,6 +116,7 @@ impl Tracer {
             return Err(CaptureError::NoProbe { reason: format!("{}: {}", first.name, first.reason) });
         }
         let mut tracer = Self {
+            uprobes: Uprobes::default(),
             rings,
             tables,
             pids,
@@ -229,28 +230,11 @@ impl Tracer {
         let mut failed = Vec::new();
         for point in entry_points {
             self.decoder.entry_points.insert(point.id, point.name);
-            let programs: &[&str] =
-                if point.wants_return { &["cuda_return", "cuda_enter"] } else { &["cuda_submit"] };
-            for program in programs {
-                if let Err(reason) = self.attach_uprobe(program, library, point) {
-                    failed.push(ProbeStatus { name: point.name.into(), attached: false, reason });
-                    break;
-                }
+            if let Err(reason) = self.uprobes.attach(&mut self.ebpf, library, point) {
+                failed.push(ProbeStatus { name: point.name.into(), attached: false, reason });
             }
         }
         failed
-    }
-
-    fn attach_uprobe(&mut self, program: &str, library: &Path, point: &EntryPoint) -> Result<(), String> {
-        let entry = self.ebpf.program_mut(program).ok_or("no such program in the kernel object")?;
-        let probe: &mut UProbe = entry.try_into().map_err(|e: aya::programs::ProgramError| e.to_string())?;
-        let cookie = u64::from(family_position(point.family)) << 32 | u64::from(point.id);
-        let at = UProbeAttachPoint {
-            location: UProbeAttachLocation::AbsoluteOffset(point.file_offset),
-            cookie: Some(cookie),
-        };
-        probe.attach(at, library, UProbeScope::AllProcesses).map_err(|e| e.to_string())?;
-        Ok(())
     }
 
     /// Waits until a ring holds enough to be worth a wake-up, or for `timeout`.
@@ -323,15 +307,17 @@ impl Tracer {
     }
 
     /// Detaches, then hands over what is still open: waits (as `cut_end`), runs of submits, last losses.
+    /// Driver functions go on being let go of behind the caller's back, until what is returned is dropped.
     ///
     /// # Errors
     /// A map could not be read.
-    pub fn finish(mut self, sink: &mut dyn FnMut(Record)) -> Result<(), CaptureError> {
+    pub fn finish(mut self, sink: &mut dyn FnMut(Record)) -> Result<Detaching, CaptureError> {
         // `/proc` is asked while the threads still are what they were.
         let end = now();
         let sleepers = open::look(&self.processes, &self.pids, self.all);
         // Skipped runs are counted at the programs, which are gone after this.
         self.misses.read(&self.ebpf, end, sink);
+        let detaching = std::mem::take(&mut self.uprobes).detach();
         probes::detach(&mut self.ebpf);
         // A program may be in the middle of a record, behind which a ring cannot be read.
         std::thread::sleep(LAST_RUN);
@@ -339,7 +325,8 @@ impl Tracer {
         self.tables.flush(now(), sink)?;
         self.losses(now(), sink)?;
         open::waits(&self.threads, &self.decoder, sleepers, end, sink)?;
-        open::cuda(&self.cuda, &self.decoder, sink)
+        open::cuda(&self.cuda, &self.decoder, sink)?;
+        Ok(detaching)
     }
 }
 
