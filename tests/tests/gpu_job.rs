@@ -79,30 +79,17 @@ fn busy_share(arguments: &[&str]) -> (f64, serde_json::Value) {
     (truth.busy_ns(from, to) as f64 / (to - from) as f64, summary)
 }
 
+/// How busy it is in itself depends on what else the machine does, so the two are compared in one run.
 #[test]
 #[serial]
-fn healthy_keeps_the_device_busy() {
-    let mut shares = Vec::new();
-    // Other work on the machine may keep the job from its processor: one undisturbed run is enough.
-    while shares.len() < 4 {
-        let (busy, summary) = busy_share(&["--seconds", "5"]);
-        let (steps, seconds) = (summary["steps"].as_u64(), summary["seconds"].as_f64());
-        // 100 ms of device time a step, none hidden behind another.
-        assert!(steps.expect("a number") as f64 * 0.1 <= seconds.expect("a number"), "{summary}");
-        if busy > 0.95 {
-            return;
-        }
-        shares.push(busy);
-    }
-    panic!("never above 95 %: {shares:?}");
-}
-
-#[test]
-#[serial]
-fn slow_decoding_leaves_the_device_idle() {
-    let slow = ["--seconds", "2", "--step-ms", "10", "--work-factor", "20", "--workers", "1", "--cold"];
-    let (busy, summary) = busy_share(&slow);
-    assert!(busy < 0.7, "{busy}: {summary}");
+fn healthy_idles_far_less_than_slow_decoding() {
+    let (healthy, summary) = busy_share(&["--seconds", "5"]);
+    let (steps, seconds) = (summary["steps"].as_u64(), summary["seconds"].as_f64());
+    // 100 ms of device time a step, none hidden behind another.
+    assert!(steps.expect("a number") as f64 * 0.1 <= seconds.expect("a number"), "{summary}");
+    let slow = ["--seconds", "3", "--step-ms", "10", "--work-factor", "20", "--workers", "1", "--cold"];
+    let (slow, summary) = busy_share(&slow);
+    assert!(1.0 - healthy < 0.5 * (1.0 - slow), "healthy {healthy}, slow {slow}: {summary}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serial_test::file_serial;
 use whyidle::capture::tracer::Config;
-use whyidle::trace::{Loss, LossCause, LossClass, TargetKind, WaitTotal};
+use whyidle::trace::{Loss, LossCause, LossClass, OffCpu, State, TargetKind, WaitTotal};
 use whyidle_tests::privileged::{Child, Observed, attach};
 
 const PAGE: u32 = 4096;
@@ -127,7 +127,9 @@ fn the_waker_is_known() {
         .expect("the other's birth was seen")
         .key;
     let (mut known, mut all) = (0u64, 0u64);
-    for w in seen.waits_in(libc::SYS_read).filter(|w| w.woken.is_some()) {
+    // Every wait that ended: one without a waking counts as one whose waker is not known.
+    let slept = |w: &&OffCpu| !matches!(w.state, State::Preempted | State::Yielded) && !w.cut_end;
+    for w in seen.waits_in(libc::SYS_read).filter(slept) {
         let expected = if w.thread == main { other } else { main };
         all += 1;
         known += u64::from(w.waker.as_ref().and_then(|w| w.thread) == Some(expected));

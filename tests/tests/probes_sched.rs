@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serial_test::file_serial;
 use whyidle::capture::tracer::Config;
-use whyidle::trace::{NvidiaIoctl, OffCpu, State, WakerContext};
+use whyidle::trace::{LossCause, NvidiaIoctl, OffCpu, State, WakerContext};
 use whyidle_tests::privileged::{Child, Observed, attach, observe, observe_with};
 
 const TIMES: usize = 20;
@@ -30,8 +30,16 @@ fn every_nap(mut act: impl FnMut() + Send + 'static) -> std::thread::JoinHandle<
     })
 }
 
-/// Waits of the main thread in one call, all blocked, all woken by whom `waker` says.
-fn check(seen: &Observed, nr: libc::c_long, least: usize) -> Vec<&OffCpu> {
+/// Stays without an end, which are counted as lost.
+fn unannounced(seen: &Observed) -> usize {
+    let lost = seen.losses().filter(|l| l.cause == LossCause::Unannounced).map(|l| l.count).sum::<u64>();
+    usize::try_from(lost).expect("a few")
+}
+
+/// Waits of the main thread in one call: as many as were provoked, less those whose end the kernel did not
+/// announce (see `LossCause::Unannounced`). One under another system call's number would be missing here.
+fn check(seen: &Observed, nr: libc::c_long, provoked: usize) -> Vec<&OffCpu> {
+    let least = provoked - unannounced(seen);
     let main = seen.main_thread();
     let waits: Vec<&OffCpu> =
         seen.waits_in(nr).filter(|w| w.thread == main && w.state == State::Sleeping).collect();
@@ -60,7 +68,7 @@ fn pipe_read() {
         }
         writer.join().expect("writer");
     });
-    for w in check(&seen, libc::SYS_read, TIMES - 2) {
+    for w in check(&seen, libc::SYS_read, TIMES) {
         let waker = w.waker.as_ref().expect("checked");
         let writer = waker.thread.expect("the writer");
         assert!(writer.tid != seen.pid && waker.pid == seen.pid, "a thread of the same process: {waker:?}");
@@ -80,7 +88,7 @@ fn pipe_read() {
 fn nanosleep_ends_by_an_interrupt() {
     let seen = observe(&quiet(), || (0..TIMES).for_each(|_| std::thread::sleep(NAP)));
     // A nap whose timer fires before the thread has left the processor is none.
-    for w in check(&seen, libc::SYS_clock_nanosleep, TIMES - 2) {
+    for w in check(&seen, libc::SYS_clock_nanosleep, TIMES) {
         assert_eq!(w.waker.as_ref().expect("checked").context, WakerContext::Interrupt);
     }
 }
@@ -109,7 +117,7 @@ fn futex_with_its_value() {
     let waits =
         seen.waits_in(libc::SYS_futex).filter(|w| w.syscall.as_ref().is_some_and(|s| s.args[0] == address));
     let waits: Vec<_> = waits.filter(|w| w.state == State::Sleeping).collect();
-    assert!(waits.len() >= TIMES - 2, "{}", waits.len());
+    assert!(waits.len() >= TIMES - unannounced(&seen), "{}", waits.len());
     for w in waits {
         ordered(w);
         assert_eq!(w.futex_value, Some(77));
@@ -142,10 +150,10 @@ fn poll_and_epoll_name_their_descriptor() {
         }
         writer.join().expect("writer");
     });
-    for w in check(&seen, libc::SYS_poll, TIMES / 2 - 2) {
+    for w in check(&seen, libc::SYS_poll, TIMES / 2) {
         assert!(w.file.is_some(), "the first descriptor of the array: {w:?}");
     }
-    for w in check(&seen, libc::SYS_epoll_wait, TIMES / 2 - 2) {
+    for w in check(&seen, libc::SYS_epoll_wait, TIMES / 2) {
         assert!(w.file.is_some(), "{w:?}");
     }
 }
@@ -166,7 +174,7 @@ fn wait4_is_woken_by_the_dying_child() {
             }
         }
     });
-    for w in check(&seen, libc::SYS_wait4, TIMES - 2) {
+    for w in check(&seen, libc::SYS_wait4, TIMES) {
         let waker = w.waker.as_ref().expect("checked");
         assert!(waker.thread.is_some() && waker.pid != seen.pid, "another process: {waker:?}");
     }

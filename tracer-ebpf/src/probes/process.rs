@@ -146,7 +146,7 @@ pub fn process_exit(ctx: BtfTracePointContext) -> i32 {
                 (*out).pad = 0;
             }
         });
-        if setting!(all) == 0 && THREADS.remove(tid).is_err() {
+        if THREADS.remove(tid).is_err() {
             // It never switched while it was a target.
             return 0;
         }

@@ -9,9 +9,12 @@ use aya_ebpf::programs::BtfTracePointContext;
 use tracer_ebpf::wire::{MISSING, OffCpu, OffCpuPath, PATH_BYTES, ThreadState, call, flags, kind, loss};
 
 use crate::globals::offset;
-use crate::maps::{call_row, threshold_ns};
+use crate::maps::{THREADS, call_row, threshold_ns};
 use crate::task::{Regs, Task};
 use crate::{emit, file, stack, threads, totals};
+
+/// A thread that leaves for good (`include/linux/sched.h`).
+const TASK_DEAD: u32 = 0x80;
 
 /// `(preempt, prev, next, prev_state)`: since 5.18, backported to some older kernels.
 #[btf_tracepoint(function = "sched_switch")]
@@ -57,6 +60,11 @@ fn switch(
 
 #[inline(always)]
 fn leave(ctx: &BtfTracePointContext, prev: Task, tid: u32, state: u32, preempt: bool, cpu: u32, now: u64) {
+    if state & TASK_DEAD != 0 {
+        // Where every thread is a target, what it did since `process_exit` made its state anew.
+        let _gone = THREADS.remove(tid);
+        return;
+    }
     let Some(s) = threads::state(prev, tid) else { return };
     let runnable = preempt || state == 0;
     // SAFETY: a live element; the run-queue lock is held, so no other processor switches this thread.

@@ -1,6 +1,7 @@
 //! A file or socket behind a descriptor, sent once per id.
 
-pub const NAMES: usize = 8;
+/// Enough for the whole path of most data sets; each costs three reads of kernel memory per long wait.
+pub const NAMES: usize = 12;
 pub const NAME_BYTES: usize = 96;
 
 #[repr(C)]

@@ -12,6 +12,8 @@ use crate::trace::{Device, Ns};
 const DEADLINE: Duration = Duration::from_secs(10);
 /// How long the first list of processes is waited for.
 const FIRST: Duration = Duration::from_secs(2);
+/// NVML's sample periods end at 1 s.
+const LONGEST_WINDOW: Duration = Duration::from_secs(1);
 
 /// Readings from a thread of their own, or the reason why there are none.
 pub trait Feed {
@@ -26,6 +28,10 @@ pub trait Feed {
 
     /// The last readings: waits until every device's windows reach `end`, at most `deadline`.
     fn last(&mut self, end: Ns, deadline: Duration) -> Vec<Polled>;
+
+    /// How long before `end` the last reading of the quietest device ended, where that is longer than any
+    /// device's window.
+    fn silent_before(&self, end: Ns) -> Option<Duration>;
 
     /// Why there are no readings now; `None` while all is well.
     fn trouble(&self) -> Option<String>;
@@ -52,6 +58,10 @@ impl Feed for NoDevices {
 
     fn last(&mut self, _end: Ns, _deadline: Duration) -> Vec<Polled> {
         Vec::new()
+    }
+
+    fn silent_before(&self, _end: Ns) -> Option<Duration> {
+        None
     }
 
     fn trouble(&self) -> Option<String> {
@@ -141,6 +151,13 @@ impl Feed for Nvml {
                 return taken;
             }
         }
+    }
+
+    fn silent_before(&self, end: Ns) -> Option<Duration> {
+        let last = |d: &Device| self.reached.get(&d.index).copied().unwrap_or(0);
+        let quietest = self.thread.devices().iter().map(last).min()?;
+        let silent = Duration::from_nanos(end.saturating_sub(quietest));
+        (silent > LONGEST_WINDOW * 2).then_some(silent)
     }
 
     fn trouble(&self) -> Option<String> {

@@ -39,6 +39,11 @@ pub enum CaptureError {
     NoBtf { path: PathBuf },
     #[error("kernel {found} is too old: whyidle needs 5.10 or later")]
     KernelTooOld { found: String },
+    #[error(
+        "this is a container with process ids of its own: threads cannot be told apart from here; run it on the \
+         host, or in a container that shares the host's ids (--pid=host, hostPID: true)"
+    )]
+    PidNamespace,
     #[error("no probe could be attached: {reason}")]
     NoProbe { reason: String },
     #[error("kernel side: {what}: {source}")]

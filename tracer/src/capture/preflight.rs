@@ -9,6 +9,8 @@ use super::CaptureError;
 /// Oldest kernel whose BPF features the kernel side uses (ring buffers, `tp_btf`).
 const OLDEST: (u32, u32) = (5, 10);
 const BTF: &str = "/sys/kernel/btf/vmlinux";
+/// `PROC_PID_INIT_INO`, the same on every kernel since 3.8.
+const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 /// Facts about this machine that decide whether recording is possible at all.
 #[derive(Clone, Debug)]
@@ -19,6 +21,8 @@ pub struct Facts {
     /// Where the kernel's BTF was looked for, and whether it can be read.
     pub btf: PathBuf,
     pub has_btf: bool,
+    /// The link `/proc/self/ns/pid`, empty where `/proc` is not mounted.
+    pub pid_namespace: String,
 }
 
 impl Facts {
@@ -31,11 +35,14 @@ impl Facts {
                 .unwrap_or(CapabilitySet::empty()),
             btf: PathBuf::from(BTF),
             has_btf: Path::new(BTF).exists(),
+            pid_namespace: std::fs::read_link("/proc/self/ns/pid")
+                .map(|link| link.to_string_lossy().into_owned())
+                .unwrap_or_default(),
         }
     }
 
     /// # Errors
-    /// Kernel too old, not permitted, no BTF; in the order in which each could be put right.
+    /// Kernel too old, not permitted, no BTF, process ids of its own; in the order in which each could be put right.
     pub fn check(&self) -> Result<(), CaptureError> {
         if version(&self.release).is_none_or(|v| v < OLDEST) {
             return Err(CaptureError::KernelTooOld { found: self.release.clone() });
@@ -48,6 +55,10 @@ impl Facts {
         }
         if !self.has_btf {
             return Err(CaptureError::NoBtf { path: self.btf.clone() });
+        }
+        // The kernel side speaks of threads by the host's ids, `/proc` here by the container's.
+        if self.pid_namespace != FIRST_PID_NAMESPACE {
+            return Err(CaptureError::PidNamespace);
         }
         Ok(())
     }
@@ -75,6 +86,7 @@ mod tests {
             effective: CapabilitySet::BPF | CapabilitySet::PERFMON | CapabilitySet::SYS_PTRACE,
             btf: PathBuf::from(BTF),
             has_btf: true,
+            pid_namespace: FIRST_PID_NAMESPACE.into(),
         }
     }
 
@@ -93,6 +105,14 @@ mod tests {
     fn without_btf_is_refused() {
         let refused = Facts { has_btf: false, ..facts("6.1.0") }.check();
         assert!(matches!(refused, Err(CaptureError::NoBtf { .. })), "{refused:?}");
+    }
+
+    #[test]
+    fn process_ids_of_its_own_are_refused() {
+        for link in ["pid:[4026532198]", ""] {
+            let refused = Facts { pid_namespace: link.into(), ..facts("6.1.0") }.check();
+            assert!(matches!(refused, Err(CaptureError::PidNamespace)), "{link}: {refused:?}");
+        }
     }
 
     #[test]

@@ -49,18 +49,26 @@ pub fn read(pid: u32) -> Option<ProcessFacts> {
         key: ThreadKey { tid: pid, start_ticks: stat.starttime },
         ppid: u32::try_from(stat.ppid).unwrap_or(0),
         kernel_thread: stat.flags & PF_KTHREAD != 0,
-        zombie: matches!(stat.state, 'Z' | 'X' | 'x'),
+        zombie: matches!(stat.state, 'Z' | 'X' | 'x') && !threads_go_on(pid),
         comm: stat.comm,
         cgroups: cgroups(pid),
         cmdline: cmdline(pid),
     })
 }
 
-/// Start time of a process, `None` once it ended (a zombie has ended).
+/// Start time of a process, `None` once it ended (a zombie has ended, unless other threads go on).
 #[must_use]
 pub fn started(pid: u32) -> Option<u64> {
     let stat = Process::new(i32::try_from(pid).ok()?).ok()?.stat().ok()?;
-    (!matches!(stat.state, 'Z' | 'X' | 'x')).then_some(stat.starttime)
+    (!matches!(stat.state, 'Z' | 'X' | 'x') || threads_go_on(pid)).then_some(stat.starttime)
+}
+
+/// A main thread that ends before the others stays as a zombie; its process lives.
+fn threads_go_on(pid: u32) -> bool {
+    let tasks = Process::new(i32::try_from(pid).unwrap_or(0)).and_then(|p| p.tasks());
+    tasks.is_ok_and(|mut tasks| {
+        tasks.any(|t| t.and_then(|t| t.stat()).is_ok_and(|s| !matches!(s.state, 'Z' | 'X' | 'x')))
+    })
 }
 
 /// Tells a process id from a thread id: `/proc/<tid>` can be opened although it is not listed.
@@ -75,7 +83,8 @@ pub fn identify(id: u32) -> Id {
         let comm = read(pid).map(|p| p.comm).unwrap_or_default();
         return Id::ThreadOf { pid, comm };
     }
-    if field("State:").is_some_and(|s| s.starts_with(['Z', 'X', 'x'])) { Id::Zombie } else { Id::Process }
+    let dead = field("State:").is_some_and(|s| s.starts_with(['Z', 'X', 'x']));
+    if dead && !threads_go_on(id) { Id::Zombie } else { Id::Process }
 }
 
 /// Processes whose parent is one of these, own process excepted: it may have been started by a target.

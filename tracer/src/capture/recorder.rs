@@ -15,7 +15,10 @@ use super::sink::Sink;
 use super::stop::Stop;
 use super::tracer::{Config, Tracer};
 use super::utilisation::Utilisation;
-use crate::trace::{Counter, End, GovernorStep, Ns, ProbeStatus, Record, TargetKind, TraceError, Writer};
+use crate::trace::{
+    Counter, End, GovernorStep, Loss, LossCause, LossClass, Ns, ProbeStatus, Record, TargetKind, TraceError,
+    Writer,
+};
 
 /// Ticks between two looks for new targets; the governor stretches it.
 const RESCAN: u64 = 6;
@@ -204,6 +207,11 @@ impl Recorder {
         for polled in devices.last(at, LAST_READINGS) {
             polled.readings.into_iter().for_each(|r| sink.take(Record::Reading(r)));
         }
+        if let Some(silent) = devices.silent_before(at) {
+            let reason =
+                format!("no reading came in the last {:.1} s of the recording", silent.as_secs_f64());
+            sink.append(&Record::Probe(ProbeStatus { name: "nvml".into(), attached: false, reason }));
+        }
         sink.name_addresses(at);
         for (name, value) in [
             ("own_cpu_ns", super::governor::own_cpu()),
@@ -215,6 +223,11 @@ impl Recorder {
             sink.append(&Record::Counter(Counter { at, name: name.into(), value }));
         }
         let flushed = sink.flush(at);
+        if let Err(TraceError::Write { records, .. }) = &flushed {
+            let (class, cause) = (LossClass::Stored, LossCause::Userspace);
+            let loss = Loss { at, class, cpu: None, cause, count: *records, ns_at_risk: 0 };
+            sink.append(&Record::Loss(loss));
+        }
         // After a full disk this small frame often still fits, and says why the trace ends here.
         sink.append(&Record::End(End { at, reason: ending.reason, exit_status: ending.exit_status }));
         let finished = sink.finish();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 
 /// Exit status of a process that was told twice.
@@ -30,6 +30,8 @@ impl Stop {
             flag::register(signal, Arc::clone(&stop.asked))?;
             flag::register_usize(signal, Arc::clone(&stop.signal), usize::try_from(signal).unwrap_or(0))?;
         }
+        // Over the file-size limit a write then fails like one on a full disk, instead of ending us here.
+        flag::register(SIGXFSZ, Arc::default())?;
         Ok(stop)
     }
 

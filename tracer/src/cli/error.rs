@@ -24,6 +24,12 @@ pub enum CliError {
     Create { path: PathBuf, source: io::Error },
     #[error("{}: exists already: name another file, or overwrite it with --force", .0.display())]
     Exists(PathBuf),
+    #[error("{}: another whyidle is writing it: name another file with -o", .0.display())]
+    BeingWritten(PathBuf),
+    #[error("{}: was removed while it was being written, so the recording is lost: record again", .0.display())]
+    Removed(PathBuf),
+    #[error("{}: a trace needs a regular file, not a pipe or device: name another with -o", .0.display())]
+    NotRegular(PathBuf),
     #[error("{}: cannot write: {source}", path.display())]
     Write { path: PathBuf, source: io::Error },
     #[error("{0}")]
@@ -35,8 +41,8 @@ pub enum CliError {
     #[error("user {0}: not found in /etc/passwd: give a name from there, or UID:GID")]
     NoUser(String),
     #[error(
-        "{what} ended before anything could be recorded ({} holds its start and end alone): watch something \
-         that runs for some seconds",
+        "{what} ended too soon to say anything of it (what was seen is in {}): watch something that runs for some \
+         seconds",
         trace.display()
     )]
     EndedAtOnce { what: String, trace: PathBuf },
@@ -74,6 +80,8 @@ impl CliError {
             Self::Trace(e) => trace(e),
             Self::Create { source, .. } | Self::Write { source, .. } => output(source),
             Self::Exists(_) => Status::Exists,
+            Self::BeingWritten(_) => Status::BeingWritten,
+            Self::NotRegular(_) | Self::Removed(_) => Status::CannotCreate,
             Self::BadRange(_) => Status::BadRange,
             Self::NoSuchGpu { .. } => Status::NoSuchGpu,
             Self::CannotStart { .. } => Status::CannotStart,
@@ -91,6 +99,7 @@ fn capture(error: &CaptureError) -> Status {
         CaptureError::NotPermitted => Status::NotPermitted,
         CaptureError::NoBtf { .. } => Status::NoBtf,
         CaptureError::KernelTooOld { .. } => Status::KernelTooOld,
+        CaptureError::PidNamespace => Status::PidNamespace,
         CaptureError::NoProbe { .. } => Status::NoProbe,
         CaptureError::Kernel { .. } => Status::Failed,
     }
@@ -157,6 +166,8 @@ mod tests {
             CaptureError::NoBtf { path: path.clone() }.into(),
             CaptureError::KernelTooOld { found: "4.4".into() }.into(),
             CaptureError::NoProbe { reason: "x".into() }.into(),
+            CaptureError::PidNamespace.into(),
+            CliError::BeingWritten(path.clone()),
             TargetError::NoProcess(1).into(),
             TargetError::Own(1).into(),
             TargetError::NoGpuProcess.into(),

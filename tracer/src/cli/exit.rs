@@ -26,11 +26,13 @@ pub enum Status {
     NoSuchGpu = 19,
     CannotStart = 20,
     NothingToDraw = 21,
+    PidNamespace = 22,
+    BeingWritten = 23,
     Aborted = 130,
 }
 
 /// Every status with its meaning, in order.
-pub const TABLE: [(Status, &str); 23] = [
+pub const TABLE: [(Status, &str); 25] = [
     (Status::Done, "done (also when a command under `run` failed: its own status is printed)"),
     (Status::Failed, "failed for a reason of its own, see the message"),
     (Status::Usage, "the command line is wrong"),
@@ -53,6 +55,8 @@ pub const TABLE: [(Status, &str); 23] = [
     (Status::NoSuchGpu, "the trace has no such GPU"),
     (Status::CannotStart, "the command could not be started"),
     (Status::NothingToDraw, "the trace holds nothing of the kind to draw"),
+    (Status::PidNamespace, "run in a container that does not share the host's process ids"),
+    (Status::BeingWritten, "another whyidle is writing the output file"),
     (Status::Aborted, "told to stop a second time"),
 ];
 

@@ -2,8 +2,11 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+
+use rustix::fs::FlockOperation;
 
 use super::error::CliError;
 
@@ -13,6 +16,8 @@ pub struct Output {
     path: PathBuf,
     /// Made by us and still without content.
     fresh: bool,
+    /// Held open: the lock on it goes with it.
+    held: File,
 }
 
 impl Output {
@@ -24,7 +29,7 @@ impl Output {
     pub fn claim(path: &Path, force: bool) -> Result<Self, CliError> {
         let create = |source| CliError::Create { path: path.to_owned(), source };
         match OpenOptions::new().write(true).create_new(true).open(path) {
-            Ok(_) => Ok(Self { path: path.to_owned(), fresh: true }),
+            Ok(held) => Ok(Self { path: path.to_owned(), fresh: true, held }),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
                 if path.is_dir() {
                     return Err(create(io::ErrorKind::IsADirectory.into()));
@@ -32,10 +37,41 @@ impl Output {
                 if !force {
                     return Err(CliError::Exists(path.to_owned()));
                 }
-                OpenOptions::new().write(true).open(path).map_err(create)?;
-                Ok(Self { path: path.to_owned(), fresh: false })
+                // Without waiting for a reader, were it a pipe.
+                let held = OpenOptions::new()
+                    .write(true)
+                    .custom_flags(libc::O_NONBLOCK)
+                    .open(path)
+                    .map_err(create)?;
+                Ok(Self { path: path.to_owned(), fresh: false, held })
             }
             Err(e) => Err(create(e)),
+        }
+    }
+
+    /// For a file written to over time: it must be a regular one, and nobody else's meanwhile.
+    ///
+    /// # Errors
+    /// It is a pipe or device, or another recording writes it.
+    pub fn lock(&self) -> Result<(), CliError> {
+        if !self.held.metadata().is_ok_and(|m| m.is_file()) {
+            return Err(CliError::NotRegular(self.path.clone()));
+        }
+        match rustix::fs::flock(&self.held, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(CliError::BeingWritten(self.path.clone())),
+            // A file system without locks: then nobody can hold one.
+            _ => Ok(()),
+        }
+    }
+
+    /// # Errors
+    /// The file is no longer where it was made: somebody removed or replaced it.
+    pub fn still_there(&self) -> Result<(), CliError> {
+        let id = |m: std::fs::Metadata| (m.dev(), m.ino());
+        let (there, ours) = (self.path.metadata().map(id), self.held.metadata().map(id));
+        match (there, ours) {
+            (Ok(there), Ok(ours)) if there == ours => Ok(()),
+            _ => Err(CliError::Removed(self.path.clone())),
         }
     }
 

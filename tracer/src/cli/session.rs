@@ -22,6 +22,7 @@ use crate::trace::Writer;
 #[derive(Debug)]
 pub struct Session {
     recorder: Recorder,
+    output: Output,
     path: PathBuf,
     pub stop: Stop,
 }
@@ -59,6 +60,7 @@ impl Session {
         }
         let path = options.output.clone().unwrap_or_else(output::default_trace);
         let mut output = Output::claim(&path, options.force)?;
+        output.lock()?;
         let stop = Stop::install().map_err(|source| CliError::Io { what: "signals", source })?;
         let plan = Plan {
             config: options.config(selection == Selection::All),
@@ -72,7 +74,7 @@ impl Session {
         let writer = Writer::create(&path)?;
         output.keep();
         let recorder = Recorder::start(plan, tracer, writer, stop.clone()).map_err(failed)?;
-        Ok(Self { recorder, path, stop })
+        Ok(Self { recorder, output, path, stop })
     }
 
     #[must_use]
@@ -112,6 +114,7 @@ impl Session {
         let finished = self.recorder.finish(ending.clone());
         ran.map_err(failed)?;
         let detaching = finished.map_err(failed)?;
+        self.output.still_there()?;
         Ok(Recorded { path: self.path, ending, lasted, detaching })
     }
 }

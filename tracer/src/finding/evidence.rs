@@ -94,21 +94,22 @@ fn files(timeline: &Timeline, window: Span, threads: &[&Thread], mechanism: Mech
         .flat_map(|t| &t.off_cpu)
         .filter(|o| o.left < window.end && o.ran > window.start && on_file(timeline, o))
         .collect();
-    let mut lines = Vec::new();
+    let (mut lines, mut mean) = (Vec::new(), 0);
     if !waits.is_empty() {
         let ns: u64 = waits.iter().map(|o| o.woken.unwrap_or(o.ran).saturating_sub(o.left)).sum();
         let files: BTreeSet<_> = waits.iter().filter_map(|o| o.file).collect();
         let count = u64::try_from(waits.len()).unwrap_or(u64::MAX);
+        mean = ns / count.max(1);
         lines.push(format!(
             "{count} waits for {} files, {} each on average, {} in all over {} threads.",
             files.len(),
-            seconds(ns / count.max(1)),
+            seconds(mean),
             seconds(ns),
             threads.len(),
         ));
     }
     if mechanism.stage() == Stage::Storage {
-        lines.extend(disks(timeline, window));
+        lines.extend(disks(timeline, window, mean));
     }
     lines
 }
@@ -119,7 +120,11 @@ fn on_file(timeline: &Timeline, off: &OffCpu) -> bool {
     off.file.is_some_and(regular) || off.path_arg.is_some()
 }
 
-fn disks(timeline: &Timeline, window: Span) -> Vec<String> {
+/// A wait this many times longer than the disk's own answer was not spent at the disk.
+const HELD_BACK: u64 = 5;
+
+/// `wait_ns`: mean length of the waits whose leaf is a disk, 0 where there is none.
+fn disks(timeline: &Timeline, window: Span, wait_ns: u64) -> Vec<String> {
     #[derive(Default)]
     struct Disk<'t> {
         name: &'t str,
@@ -143,12 +148,20 @@ fn disks(timeline: &Timeline, window: Span) -> Vec<String> {
         .map(|(dev, d)| {
             let name = if d.name.is_empty() { format!("{}:{}", dev >> 20, dev & 0xf_ffff) } else { d.name.to_owned() };
             let rate = d.bytes as f64 / 1e6 / (window.len() as f64 / 1e9).max(1e-9);
-            format!(
-                "Disk {name}: {} requests, {} each on average, {rate:.1} MB/s read, a request in flight {} of the time.",
+            let (latency, busy) = (d.latency_ns / d.requests, d.busy_ns.min(window.len()));
+            let mut line = format!(
+                "Disk {name}, all programs: {} requests, {} each on average, {rate:.1} MB/s read, a request in flight {} of the time.",
                 d.requests,
-                seconds(d.latency_ns / d.requests),
-                percent(d.busy_ns.min(window.len()), window.len()),
-            )
+                seconds(latency),
+                percent(busy, window.len()),
+            );
+            if wait_ns / HELD_BACK > latency && busy < window.len() / 2 {
+                line.push_str(
+                    " It answers far sooner than the waits last and is mostly free: reads are held back before it, \
+                     by an I/O limit of the control group (blkio.throttle, io.max) or one request at a time.",
+                );
+            }
+            line
         })
         .collect()
 }

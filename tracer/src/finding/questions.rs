@@ -98,7 +98,10 @@ fn launches(devices: Devices<'_>) -> Result<String, String> {
             ))
         })
         .collect();
-    sentence(&lines, "no launch was seen (the CUDA probes list below says why)")
+    sentence(
+        &lines,
+        "no launch was seen: no watched process submits work, or none maps a CUDA driver library",
+    )
 }
 
 fn stuck(devices: Devices<'_>) -> Result<String, String> {

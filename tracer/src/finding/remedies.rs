@@ -16,7 +16,7 @@ fn row(mechanism: Mechanism) -> (&'static str, &'static str) {
     match mechanism {
         Mechanism::StorageRead => (
             "the GPU waits for reads from storage",
-            "Read less or earlier: larger sequential reads (records packed into shards), a local or faster disk, \
+            "Read less or earlier: larger sequential reads (records packed into shards), a local or faster disk (or a higher I/O limit), \
              the data set in memory, or deeper prefetching. More workers help only while the disk has room.",
         ),
         Mechanism::StorageFault => (

@@ -104,7 +104,7 @@ proptest! {
     #[test]
     fn a_wait_split_into_rearmed_ones_is_the_same_wait(
         left in 1..20_u64,
-        mut cuts in prop::collection::btree_set(21..80_u64, 0..5),
+        cuts in prop::collection::btree_set(21..80_u64, 1..5),
         woken in 81..90_u64,
     ) {
         let trace = |cuts: &std::collections::BTreeSet<u64>| {
@@ -120,7 +120,7 @@ proptest! {
             let trace = trace.wait(1, from * MS, woken * MS, 91 * MS, |w| w.futex(0x10, 2).woken_by(2));
             build(trace.records())
         };
-        let (split, whole) = (trace(&cuts), trace(&std::mem::take(&mut cuts)));
+        let (split, whole) = (trace(&cuts), trace(&std::collections::BTreeSet::new()));
         prop_assert_eq!(described(&split), described(&whole));
     }
 }

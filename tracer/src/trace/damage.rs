@@ -22,6 +22,8 @@ pub enum DamageKind {
     LaterKind,
     /// Records in a good frame that are not what their kind says.
     Undecodable,
+    /// More records than so few bytes can honestly hold; reading stopped, since they would fill memory.
+    Implausible,
     /// Further damage of any kind, added up: the list is bounded.
     Further,
 }
@@ -74,6 +76,7 @@ impl fmt::Display for Damage {
             DamageKind::NoEnd => "the recording did not end in order",
             DamageKind::LaterKind => "records of a later version",
             DamageKind::Undecodable => "records that cannot be decoded",
+            DamageKind::Implausible => "more records than a recording has in so few bytes, reading stopped",
             DamageKind::Further => "further damage",
         };
         write!(f, "{what} at byte {}", self.offset)?;

@@ -12,6 +12,10 @@ use super::record::Record;
 use super::scan::{Frame, Scanner};
 use super::window::Window;
 
+/// A recording's records take twenty bytes of the file each, at the very least one. A made-up file can claim
+/// thousands a byte; those past this number are then not read.
+const FREE_RECORDS: u64 = 1 << 20;
+
 /// How far into a file whose header is damaged a good frame is looked for before it is said to be no trace.
 const SEARCH: usize = 1 << 20;
 
@@ -28,6 +32,8 @@ pub struct Reader<R: Read = File> {
     frame: Option<Frame>,
     /// Records taken from the current frame.
     taken: u32,
+    /// Records given out.
+    records: u64,
     done: bool,
 }
 
@@ -69,8 +75,10 @@ impl<R: Read> Reader<R> {
                 return Err(TraceError::LaterVersion { path, found, supported: VERSION });
             }
             Some(_) => window.consume(FILE_HEADER_LEN),
-            // Cut within the header: a trace, but without a record; the scanner says that it is cut.
-            None if start.len() < FILE_HEADER_LEN && begins_like_a_trace(start) => {}
+            // Cut within the header: a trace, but without a record.
+            None if start.len() < FILE_HEADER_LEN && begins_like_a_trace(start) => {
+                return Err(TraceError::Empty { path });
+            }
             None => {
                 match first_frame(window.peek(SEARCH).map_err(read)?) {
                     Some((_, frame)) if frame.version > VERSION => {
@@ -89,8 +97,8 @@ impl<R: Read> Reader<R> {
             }
         }
         let scanner = Scanner::new(window).map_err(read)?;
-        let (payload, at, taken) = (Vec::new(), 0, 0);
-        Ok(Self { path, scanner, damage, payload, at, frame: None, taken, done: false })
+        let (payload, at, taken, records) = (Vec::new(), 0, 0, 0);
+        Ok(Self { path, scanner, damage, payload, at, frame: None, taken, records, done: false })
     }
 
     /// What could not be read so far, in the order of the file; bounded in number.
@@ -140,7 +148,13 @@ impl<R: Read> Iterator for Reader<R> {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             if let Some(record) = self.next_in_frame() {
-                return Some(Ok(record));
+                self.records += 1;
+                if self.records <= FREE_RECORDS + self.scanner.offset() {
+                    return Some(Ok(record));
+                }
+                let (kind, offset) = (DamageKind::Implausible, self.scanner.offset());
+                self.damage.push(Damage { kind, offset, bytes: 0, frames: 1, records: 0 });
+                (self.frame, self.done) = (None, true);
             }
             if self.done {
                 return None;

@@ -47,11 +47,18 @@ pub(super) fn look(processes: &HashSet<u32>, pids: &Pids, all: bool) -> HashMap<
     found
 }
 
+/// Threads the kernel side has seen switch. Asked before detaching: a thread that ends meanwhile has no state
+/// left, and must not be taken for one that slept all along.
+pub(super) fn switched(threads: &maps::HashMap<MapData, u32, ThreadState>) -> HashSet<ThreadKey> {
+    threads.iter().filter_map(Result::ok).map(|(_, s)| key(s.tid, s.start_boottime)).collect()
+}
+
 /// Waits still open: from the thread states, and for targets that never switched from `/proc` alone.
 pub(super) fn waits(
     threads: &maps::HashMap<MapData, u32, ThreadState>,
     decoder: &Decoder,
     mut sleepers: HashMap<ThreadKey, Sleeper>,
+    switched: &HashSet<ThreadKey>,
     end: Ns,
     sink: &mut dyn FnMut(Record),
 ) -> Result<(), CaptureError> {
@@ -68,7 +75,7 @@ pub(super) fn waits(
     }
     for (key, sleeper) in sleepers {
         // Running all along is no wait.
-        if matches!(sleeper.stat.state, 'R' | 'Z' | 'X') {
+        if matches!(sleeper.stat.state, 'R' | 'Z' | 'X') || switched.contains(&key) {
             continue;
         }
         open.push(never_switched(decoder, key, sleeper, end));

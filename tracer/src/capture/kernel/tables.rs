@@ -253,8 +253,15 @@ mod tests {
         for (i, class) in CLASSES.iter().enumerate() {
             assert_eq!(*class as usize, i);
         }
-        for (i, cause) in CAUSES.iter().enumerate() {
-            assert_eq!(*cause as usize, i);
+        for (row, cause) in [
+            (loss::RING_FULL, LossCause::RingFull),
+            (loss::MAP_FULL, LossCause::MapFull),
+            (loss::RECURSION, LossCause::Recursion),
+            (loss::TIME_TRAVEL, LossCause::TimeTravel),
+            (loss::READ_FAULT, LossCause::ReadFault),
+            (loss::UNANNOUNCED, LossCause::Unannounced),
+        ] {
+            assert_eq!(CAUSES[row as usize], cause);
         }
     }
 }

@@ -314,6 +314,7 @@ impl Tracer {
     pub fn finish(mut self, sink: &mut dyn FnMut(Record)) -> Result<Detaching, CaptureError> {
         // `/proc` is asked while the threads still are what they were.
         let end = now();
+        let switched = open::switched(&self.threads);
         let sleepers = open::look(&self.processes, &self.pids, self.all);
         // Skipped runs are counted at the programs, which are gone after this.
         self.misses.read(&self.ebpf, end, sink);
@@ -324,7 +325,7 @@ impl Tracer {
         self.drain(sink)?;
         self.tables.flush(now(), sink)?;
         self.losses(now(), sink)?;
-        open::waits(&self.threads, &self.decoder, sleepers, end, sink)?;
+        open::waits(&self.threads, &self.decoder, sleepers, &switched, end, sink)?;
         open::cuda(&self.cuda, &self.decoder, sink)?;
         Ok(detaching)
     }
