@@ -101,6 +101,36 @@ fn an_output_that_cannot_be() {
 }
 
 #[test]
+fn an_output_that_others_read_or_write() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t");
+    let record = || {
+        let path = path.to_str().unwrap();
+        binary::run(["record", "--all", "--duration", "1s", "--force", "-o", path])
+    };
+    let made = Command::new("mkfifo").arg(&path).status().unwrap();
+    assert!(made.success());
+    // With a reader, so that opening it does not fail for the want of one.
+    let reader = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    record().refused(Status::CannotCreate, "regular file");
+    drop(reader);
+    fs::remove_file(&path).unwrap();
+    let other = fs::File::create(&path).unwrap();
+    other.lock().unwrap();
+    record().refused(Status::BeingWritten, "another whyidle");
+}
+
+#[test]
+fn a_container_with_process_ids_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new("unshare");
+    command.current_dir(folder.path()).args(["--pid", "--fork", "--mount-proc"]).arg(binary::path());
+    command.args(["record", "--pid", "1"]);
+    binary::start_command(command).end().refused(Status::PidNamespace, "hostPID");
+    empty(folder.path());
+}
+
+#[test]
 fn a_library_that_is_none() {
     let folder = tempfile::tempdir().unwrap();
     let (trace, library) = (folder.path().join("t"), folder.path().join("lib\x1b[2J.so"));

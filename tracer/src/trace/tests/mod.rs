@@ -270,3 +270,18 @@ fn every_kind_reads_from_its_number_alone() {
         assert!(matches!(decoded, Some(codec::Decoded::Record(_))), "kind {kind}: {decoded:?}");
     }
 }
+
+#[test]
+fn a_made_up_file_cannot_claim_more_records_than_its_bytes() {
+    // The smallest record there is, thousands of times a frame, which compresses to nearly nothing.
+    let mut writer = Writer::new(Vec::new(), name()).unwrap();
+    let small = Record::Step(GovernorStep { at: 0, what: String::new() });
+    for _ in 0..(1 << 20) + 400_000 {
+        writer.append(&small).unwrap();
+    }
+    let bytes = writer.finish_into_inner().unwrap();
+    let mut reader = Reader::new(bytes.as_slice(), name()).unwrap();
+    let records = reader.by_ref().filter(Result::is_ok).count();
+    assert!(records <= (1 << 20) + bytes.len(), "{records} records of {} bytes", bytes.len());
+    assert!(reader.damage().iter().any(|d| d.kind == DamageKind::Implausible), "{:?}", reader.damage());
+}

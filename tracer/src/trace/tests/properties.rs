@@ -131,8 +131,8 @@ proptest! {
     fn a_cut_trace_gives_all_whole_frames(frames in frames(), cut in any::<prop::sample::Index>()) {
         let bytes = write(&frames);
         let cut = cut.index(bytes.len());
-        if cut == 0 {
-            let empty = matches!(read(&[]), Err(TraceError::Empty { .. }));
+        if cut < FILE_HEADER_LEN {
+            let empty = matches!(read(&bytes[..cut]), Err(TraceError::Empty { .. }));
             prop_assert!(empty);
             return Ok(());
         }
@@ -140,7 +140,7 @@ proptest! {
         let (records, damage) = read(&bytes[..cut]).unwrap();
         prop_assert_eq!(records, frames[..whole.min(frames.len())].concat());
         prop_assert_eq!(damage.len(), 1, "{:?}", damage);
-        let inside = bounds(&bytes).iter().any(|(start, end)| (*start < cut && cut < *end) || cut < FILE_HEADER_LEN);
+        let inside = bounds(&bytes).iter().any(|(start, end)| *start < cut && cut < *end);
         prop_assert_eq!(damage[0].kind, if inside { DamageKind::CutTail } else { DamageKind::NoEnd });
     }
 
