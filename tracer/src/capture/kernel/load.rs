@@ -49,7 +49,7 @@ fn settings(config: &Config, kernel: &Kernel) -> Settings {
         have_cookie: kernel.has_helper("get_attach_cookie").into(),
         thread_size: THREAD_SIZE,
         pt_regs_size: kernel.size_of("pt_regs").and_then(|s| u32::try_from(s).ok()).unwrap_or(0),
-        log: tracing::enabled!(tracing::Level::DEBUG).into(),
+        log: tracing::enabled!(target: "kernel", tracing::Level::INFO).into(),
     }
 }
 

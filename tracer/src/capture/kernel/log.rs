@@ -19,8 +19,7 @@ impl log::Log for ToTracing {
     fn log(&self, record: &log::Record<'_>) {
         match record.level() {
             log::Level::Error | log::Level::Warn => tracing::warn!(target: "kernel", "{}", record.args()),
-            log::Level::Info => tracing::info!(target: "kernel", "{}", record.args()),
-            log::Level::Debug | log::Level::Trace => tracing::debug!(target: "kernel", "{}", record.args()),
+            _ => tracing::info!(target: "kernel", "{}", record.args()),
         }
     }
 
