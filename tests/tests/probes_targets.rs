@@ -213,11 +213,9 @@ fn throttled_time_is_told_from_waiting() {
     let throttled: Vec<_> = seen.waits().filter(|w| w.thread == main && w.throttled && !w.cut_end).collect();
     let seen_ns: u64 = throttled.iter().map(|w| w.ran - w.left).sum();
     assert!(throttled.iter().all(|w| w.state == State::Preempted && w.woken.is_none()));
-    // The kernel starts its own clock when the group is dequeued, which is not the switch.
-    assert!(
-        seen_ns * 10 >= ns * 8 && throttled.len() as u64 * 10 >= count * 8,
-        "{seen_ns} of {ns}, {} of {count}",
-        throttled.len()
-    );
+    // The kernel starts its own clock when the group is dequeued, which is not the switch; and a group that
+    // has overdrawn its quota is throttled anew before its thread ran.
+    let stays = throttled.len() as u64;
+    assert!(seen_ns * 10 >= ns * 8 && (3..=count).contains(&stays), "{seen_ns} of {ns}, {stays} of {count}");
     drop(seen);
 }

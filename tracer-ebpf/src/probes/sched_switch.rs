@@ -66,8 +66,8 @@ fn leave(ctx: &BtfTracePointContext, prev: Task, tid: u32, state: u32, preempt: 
             // came next): the stay that began then has no end.
             emit::lost(loss::OFF_CPU, loss::UNANNOUNCED, now - (*s).left.min(now));
         }
-        // What came with a wake-up stays: it may belong to the stay that begins now.
-        let mut f = (*s).flags & !(flags::PER_STAY & !(flags::WAKER | flags::WAKER_NVIDIA));
+        // What came with a wake-up is left alone: it may belong to the stay that begins now.
+        let mut f = (*s).flags & !flags::PER_STAY;
         if f & flags::COUNTED != 0 {
             totals::waits_no_more((*s).cpu_queued);
             f &= !flags::COUNTED;
@@ -195,6 +195,7 @@ fn enter(next: Task, tid: u32, cpu: u32, now: u64) {
         }
         (*s).ran = now;
         (*s).woken = 0;
+        (*s).waker_flags = 0;
         (*s).flags = f & !(flags::PER_STAY | flags::COUNTED);
     }
 }
@@ -283,7 +284,7 @@ unsafe fn fill(out: *mut OffCpu, kind: u32, next: Task, s: *const ThreadState, r
     // SAFETY: a reserved record, every byte of it written here; `s` by contract of `finish`.
     unsafe {
         (*out).kind = kind;
-        (*out).flags = (*s).flags | if (*s).left == 0 { flags::CUT_START } else { 0 };
+        (*out).flags = (*s).flags | (*s).waker_flags | if (*s).left == 0 { flags::CUT_START } else { 0 };
         (*out).tid = (*s).tid;
         (*out).pid = (*s).pid;
         (*out).start_boottime = (*s).start_boottime;

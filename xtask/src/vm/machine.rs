@@ -15,15 +15,16 @@ pub const MARK: &str = "whyidle-vm: exit status ";
 const MACHINE: &[&str] =
     &["-accel", "tcg", "-cpu", "max", "-smp", "2", "-m", "2G", "-nographic", "-no-reboot", "-nic", "none"];
 
+/// Slow, or the emulated processor never waits for it.
+const DISK: &str = "format=raw,if=virtio,cache=unsafe,throttling.iops-total=20";
+
 /// `panic=-1` reboots at once, which ends the machine.
 const BOOT: &str = "console=ttyS0 quiet panic=-1 rdinit=/init";
 
 /// `None`: the machine ended without having said a status.
 pub fn run(vmlinuz: &Path, guest: &Guest) -> Result<Option<u8>> {
-    let disk = format!(
-        "file={},format=raw,if=virtio,cache=unsafe",
-        guest.disk.display().to_string().replace(',', ",,")
-    );
+    let path = guest.disk.display().to_string().replace(',', ",,");
+    let disk = format!("file={path},{DISK}");
     let mut machine = Command::new("qemu-system-x86_64")
         .args(MACHINE)
         .arg("-kernel")
