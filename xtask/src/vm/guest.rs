@@ -29,7 +29,7 @@ pub struct Guest {
 }
 
 /// `command` is a shell script.
-pub fn made(folder: &Path, image: &Image, tests: &[PathBuf], command: &str) -> Result<Guest> {
+pub fn made(folder: &Path, image: &Image, tests: &[PathBuf], whyidle: &Path, command: &str) -> Result<Guest> {
     let root = folder.join("root");
     if root.exists() {
         fs::remove_dir_all(&root).with_context(|| format!("cannot remove {}", root.display()))?;
@@ -43,14 +43,15 @@ pub fn made(folder: &Path, image: &Image, tests: &[PathBuf], command: &str) -> R
         fs::copy(&program, root.join("bin").join(name))?;
         libraries(&program, &root)?;
     }
-    for test in tests {
-        let name = test.file_name().context("a program has a name")?;
+    let built = tests.iter().map(|test| (test.as_path(), "tests")).chain([(whyidle, "bin")]);
+    for (program, folder) in built {
+        let name = program.file_name().context("a program has a name")?;
         run(Command::new("strip")
             .arg("--strip-debug")
             .arg("-o")
-            .arg(root.join("tests").join(name))
-            .arg(test))?;
-        libraries(test, &root)?;
+            .arg(root.join(folder).join(name))
+            .arg(program))?;
+        libraries(program, &root)?;
     }
     modules(image, &root.join("modules"))?;
     fs::write(root.join("command"), command)?;

@@ -4,12 +4,12 @@ mod guest;
 mod image;
 mod machine;
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 
-use crate::shell::say;
+use crate::shell::{run, say};
 use crate::{place, setup, test};
 
 /// Test programs that attach probes and need nothing built while they run.
@@ -26,7 +26,8 @@ const PACKAGES: [setup::Package; 5] = [
 #[derive(Debug, Args)]
 pub struct Vm {
     kernel: Kernel,
-    /// Run by the guest's shell instead of the tests that attach probes; those lie in `/tests`.
+    /// Run by the guest's shell instead of the tests that attach probes; those lie in `/tests`,
+    /// and `whyidle` is on the path.
     #[arg(last = true)]
     command: Vec<String>,
 }
@@ -65,15 +66,17 @@ pub fn vm(arguments: &Vm) -> Result<ExitCode> {
     setup::build_tools()?;
     setup::install(&PACKAGES)?;
     let image = image::fetched(&place::cache().join("vm"), arguments.kernel)?;
-    say("building the tests that attach probes");
+    say("building whyidle and the tests that attach probes");
     let tests = test::privileged_programs(&["--test", TESTS])?;
+    run(Command::new(place::cargo()).current_dir(place::root()).args(["build", "--package", "whyidle"]))?;
+    let whyidle = place::target().join("debug/whyidle");
     let command = if arguments.command.is_empty() {
         include_str!("tests.sh").to_owned()
     } else {
         arguments.command.join(" ")
     };
     let folder = place::target().join("vm").join(arguments.kernel.version());
-    let guest = guest::made(&folder, &image, &tests, &command)?;
+    let guest = guest::made(&folder, &image, &tests, &whyidle, &command)?;
     say(format!("booting {} (emulated, so slow)", image.release));
     let status = machine::run(&image.vmlinuz, &guest)?
         .context("the machine stopped before the command did; see its last lines above")?;
