@@ -55,6 +55,7 @@ fn programs_are_far_from_the_verifiers_limit() {
     let verified = tracer.verified();
     assert!(!verified.is_empty());
     for (name, instructions) in verified {
+        println!("{name}: {instructions} instructions walked");
         assert!(instructions < 200_000, "{name}: {instructions}");
     }
 }

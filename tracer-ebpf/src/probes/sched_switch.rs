@@ -20,7 +20,11 @@ pub fn sched_switch(ctx: BtfTracePointContext) -> i32 {
     switch(&ctx, ctx.arg::<u64>(0) & 1 != 0, prev, next, |c, _| c.arg::<u32>(3))
 }
 
-/// `(preempt, prev, next)`.
+/// What a waker puts in the place of the state, between `sched_waking` and the thread's next run.
+const TASK_WAKING: u32 = 0x200;
+
+/// `(preempt, prev, next)`: the state is the task's own, which a waker may have changed since the thread gave
+/// way; `sched_waking` saw it before that.
 #[btf_tracepoint(function = "sched_switch")]
 pub fn sched_switch_3(ctx: BtfTracePointContext) -> i32 {
     let (prev, next) = (Task(ctx.arg(1)), Task(ctx.arg(2)));
@@ -58,6 +62,8 @@ fn switch(
 #[inline(always)]
 fn leave(ctx: &BtfTracePointContext, prev: Task, tid: u32, state: u32, preempt: bool, cpu: u32, now: u64) {
     let Some(s) = threads::state(prev, tid) else { return };
+    // SAFETY: a live element.
+    let state = if state == TASK_WAKING { unsafe { (*s).waking_state } } else { state };
     let runnable = preempt || state == 0;
     // SAFETY: a live element; the run-queue lock is held, so no other processor switches this thread.
     unsafe {

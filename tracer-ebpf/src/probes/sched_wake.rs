@@ -21,9 +21,10 @@ pub fn sched_waking(ctx: BtfTracePointContext) -> i32 {
     {
         // SAFETY: a live element; `p->pi_lock` is held, so nobody else wakes this thread now.
         unsafe {
+            (*s).waking_state = task.state();
             if (*s).left == 0 {
                 // Asleep since before it became a target; this is the last moment its state can be seen.
-                (*s).state = task.state();
+                (*s).state = (*s).waking_state;
             }
             woken_by(&ctx, s);
             if task.throttled() {

@@ -116,7 +116,8 @@ pub struct ThreadState {
     pub user_frames: u32,
     /// Bits that come with a wake-up. A word of their own: a waker may run at the same time as the switch-out.
     pub waker_flags: u32,
-    pub pad: u32,
+    /// Its state when it was last woken, see `sched_switch_3`.
+    pub waking_state: u32,
     /// User instruction of the last file-backed fault, its file and its page.
     pub fault_ip: u64,
     pub fault_file: u64,
