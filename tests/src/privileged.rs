@@ -5,6 +5,8 @@ use std::io::{Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use whyidle::capture::kernel::btf::Kernel;
+use whyidle::capture::kernel::probes::PROBES;
 use whyidle::capture::tracer::{Config, Tracer};
 use whyidle::trace::{Loss, OffCpu, Record, TargetKind, ThreadKey, ThreadSeen, WaitTotal};
 
@@ -16,6 +18,23 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub fn attach(config: &Config) -> Tracer {
     Tracer::attach(config)
         .unwrap_or_else(|e| panic!("privileged tests need root and eBPF, and this is neither: {e}"))
+}
+
+/// Why this kernel cannot have a program, `None` where it can. Says so past the test harness, which shows
+/// nothing of a test that passes, so that what a test leaves out is never out of sight.
+#[must_use]
+pub fn lacking(program: &str) -> Option<String> {
+    let probe = PROBES.iter().find(|p| p.program == program).expect("a program of the object");
+    let kernel = Kernel::running().expect("BTF");
+    let reason = probe.requirements(&kernel).err()?;
+    leaves_out(&format!("{program}: {reason}"));
+    Some(reason)
+}
+
+/// Says what a test leaves out, and for which lack of the running kernel.
+pub fn leaves_out(what: &str) {
+    let name = std::thread::current().name().unwrap_or("?").to_owned();
+    writeln!(std::io::stderr(), "test {name} leaves out what needs {what}").expect("standard error");
 }
 
 /// A forked process that waits to be let go.

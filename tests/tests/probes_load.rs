@@ -4,7 +4,8 @@ use serial_test::file_serial;
 use whyidle::capture::kernel::btf::Kernel;
 use whyidle::capture::kernel::probes::PROBES;
 use whyidle::capture::tracer::Config;
-use whyidle_tests::privileged::{Child, attach, observe_with};
+use whyidle::trace::ProbeStatus;
+use whyidle_tests::privileged::{Child, attach, leaves_out, observe_with};
 
 /// A program stays until its last run is over.
 const TRIES: u32 = 200;
@@ -15,6 +16,9 @@ fn every_program_this_kernel_can_have_is_attached() {
     let kernel = Kernel::running().expect("BTF");
     let tracer = attach(&Config::default());
     let statuses = tracer.probes();
+    for ProbeStatus { name, attached, reason } in &statuses {
+        println!("{name}: {}", if *attached { "attached" } else { reason });
+    }
     for probe in PROBES {
         let status = statuses.iter().find(|s| s.name == probe.program);
         match probe.requirements(&kernel) {
@@ -42,10 +46,16 @@ fn every_program_this_kernel_can_have_is_attached() {
 #[test]
 #[file_serial(probes)]
 fn programs_are_far_from_the_verifiers_limit() {
+    if !Kernel::running().expect("BTF").has_member("bpf_prog_info", "verified_insns") {
+        // The programs are loaded all the same, so they are below the limit.
+        leaves_out("bpf_prog_info.verified_insns: this kernel does not tell (5.16)");
+        return;
+    }
     let tracer = attach(&Config::default());
     let verified = tracer.verified();
     assert!(!verified.is_empty());
     for (name, instructions) in verified {
+        println!("{name}: {instructions} instructions walked");
         assert!(instructions < 200_000, "{name}: {instructions}");
     }
 }

@@ -40,7 +40,8 @@ fn all_means_everyone_but_the_tracer() {
 #[test]
 #[file_serial(probes)]
 fn a_helper_that_wakes_a_target_often_is_adopted() {
-    const TIMES: u32 = 60;
+    // Enough for wakes to be counted and for naps after that, on a busy machine, too.
+    const TIMES: u32 = 250;
     let (mut read, mut write) = std::io::pipe().expect("pipe");
     // Not of the job: it only feeds it.
     let mut helper = Child::fork(move || {
@@ -213,11 +214,9 @@ fn throttled_time_is_told_from_waiting() {
     let throttled: Vec<_> = seen.waits().filter(|w| w.thread == main && w.throttled && !w.cut_end).collect();
     let seen_ns: u64 = throttled.iter().map(|w| w.ran - w.left).sum();
     assert!(throttled.iter().all(|w| w.state == State::Preempted && w.woken.is_none()));
-    // The kernel starts its own clock when the group is dequeued, which is not the switch.
-    assert!(
-        seen_ns * 10 >= ns * 8 && throttled.len() as u64 * 10 >= count * 8,
-        "{seen_ns} of {ns}, {} of {count}",
-        throttled.len()
-    );
+    // The kernel starts its own clock when the group is dequeued, which is not the switch. No number of stays
+    // follows: a group that has overdrawn its quota is throttled anew before its thread ran.
+    let stays = throttled.len();
+    assert!(seen_ns * 10 >= ns * 8 && stays >= 3, "{seen_ns} of {ns}, {stays} of {count}");
     drop(seen);
 }

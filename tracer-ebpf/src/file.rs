@@ -92,7 +92,7 @@ fn describe(inode: *const u8, dentry: *const u8, file: *const u8) -> u64 {
         id ^= id >> 29;
         at = parent;
     }
-    id |= 1;
+    id = (id ^ connection(inode, file)).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     // SAFETY: the value is not looked at.
     if unsafe { FILES_SENT.get(id) }.is_some() {
         return id;
@@ -117,6 +117,22 @@ fn describe(inode: *const u8, dentry: *const u8, file: *const u8) -> u64 {
         return id;
     }
     id
+}
+
+/// Ports and state of a socket, 0 of anything else: a socket seen before it is connected is described again.
+#[inline(always)]
+fn connection(inode: *const u8, file: *const u8) -> u64 {
+    let mode: u16 = probe(inode, offset!(inode_mode)).unwrap_or(0);
+    if mode & S_IFMT != S_IFSOCK || offset!(socket_sk) == MISSING || offset!(sock_family) == MISSING {
+        return 0;
+    }
+    let Some(sock) = pointer(file, offset!(file_private)).and_then(|s| pointer(s, offset!(socket_sk))) else {
+        return 0;
+    };
+    let local: u16 = probe(sock, offset!(sock_num)).unwrap_or(0);
+    let peer: u16 = probe(sock, offset!(sock_dport)).unwrap_or(0);
+    let state: u8 = probe(sock, offset!(sock_state)).unwrap_or(0);
+    u64::from(local) << 32 | u64::from(peer) << 16 | u64::from(state)
 }
 
 /// # Safety

@@ -17,7 +17,8 @@ use crate::{atomic, emit};
 pub unsafe fn add(s: *const ThreadState, syscall: i32, arg0: u64, woken: u64, now: u64, runnable: bool) {
     // SAFETY: by contract.
     let (key, left, throttled, pid, waker_pid) = unsafe {
-        let waker = (*s).flags & flags::WAKER != 0;
+        let bits = (*s).flags | (*s).waker_flags;
+        let waker = bits & flags::WAKER != 0;
         let key = TotalKey {
             start_boottime: (*s).start_boottime,
             waker_start: if waker { (*s).waker_start } else { 0 },
@@ -27,7 +28,7 @@ pub unsafe fn add(s: *const ThreadState, syscall: i32, arg0: u64, woken: u64, no
             syscall,
             epoch: epoch(),
         };
-        (key, (*s).left, (*s).flags & flags::THROTTLED != 0, (*s).pid, (*s).waker_pid)
+        (key, (*s).left, bits & flags::THROTTLED != 0, (*s).pid, (*s).waker_pid)
     };
     let (blocked, waiting) = if runnable {
         (0, now - left)

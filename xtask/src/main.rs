@@ -6,6 +6,7 @@ mod place;
 mod setup;
 mod shell;
 mod test;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -28,24 +29,31 @@ enum Verb {
     Test(test::Test),
     /// What tracing costs, beside other tracers; writes docs/performance.md.
     Bench(bench::Bench),
+    /// The tests that attach probes, or another command, under another kernel.
+    Vm(vm::Vm),
     #[command(hide = true)]
     Load { load: bench::LoadKind },
 }
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().verb {
-        Verb::Setup => setup::everything(),
-        Verb::Demo(arguments) => demo::demo(&arguments),
-        Verb::Test(arguments) => test::test(&arguments),
-        Verb::Bench(arguments) => bench::bench(&arguments),
-        Verb::Load { load } => bench::serve(load),
+        Verb::Setup => success(setup::everything()),
+        Verb::Demo(arguments) => success(demo::demo(&arguments)),
+        Verb::Test(arguments) => success(test::test(&arguments)),
+        Verb::Bench(arguments) => success(bench::bench(&arguments)),
+        Verb::Vm(arguments) => vm::vm(&arguments),
+        Verb::Load { load } => success(bench::serve(load)),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         // Without a backtrace: what failed is another program or the machine.
         Err(e) => {
             eprintln!("xtask: error: {e:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn success(done: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
+    done.map(|()| ExitCode::SUCCESS)
 }

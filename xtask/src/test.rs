@@ -27,7 +27,7 @@ pub fn test(arguments: &Test) -> Result<()> {
     setup::everything()?;
     say("building");
     run(cargo().args(["build", "--workspace"]))?;
-    let programs = privileged_programs()?;
+    let programs = privileged_programs(&[])?;
     say("tests that need no root");
     let unit = run(cargo()
         .args(["test", "--workspace", "--no-fail-fast", "--exclude", PRIVILEGED, "--"])
@@ -85,8 +85,9 @@ fn skipped(programs: &[PathBuf], reason: &str, allowed: bool) -> Result<()> {
     if allowed { Ok(()) } else { bail!("{message} (pass --allow-skip to accept that)") }
 }
 
-/// Built by the user, so that nothing of root's is left in the target folder.
-fn privileged_programs() -> Result<Vec<PathBuf>> {
+/// Built by the user, so that nothing of root's is left in the target folder. `choice` is what cargo takes,
+/// such as `--test GLOB`.
+pub fn privileged_programs(choice: &[&str]) -> Result<Vec<PathBuf>> {
     let messages = output(
         cargo()
             .args([
@@ -97,6 +98,7 @@ fn privileged_programs() -> Result<Vec<PathBuf>> {
                 "--message-format",
                 "json-render-diagnostics",
             ])
+            .args(choice)
             .stderr(Stdio::inherit()),
     )?;
     Ok(executables(&messages))

@@ -23,7 +23,11 @@ pub fn sched_switch(ctx: BtfTracePointContext) -> i32 {
     switch(&ctx, ctx.arg::<u64>(0) & 1 != 0, prev, next, |c, _| c.arg::<u32>(3))
 }
 
-/// `(preempt, prev, next)`.
+/// What a waker puts in the place of the state, between `sched_waking` and the thread's next run.
+const TASK_WAKING: u32 = 0x200;
+
+/// `(preempt, prev, next)`: the state is the task's own, which a waker may have changed since the thread gave
+/// way; `sched_waking` saw it before that.
 #[btf_tracepoint(function = "sched_switch")]
 pub fn sched_switch_3(ctx: BtfTracePointContext) -> i32 {
     let (prev, next) = (Task(ctx.arg(1)), Task(ctx.arg(2)));
@@ -66,6 +70,8 @@ fn leave(ctx: &BtfTracePointContext, prev: Task, tid: u32, state: u32, preempt: 
         return;
     }
     let Some(s) = threads::state(prev, tid) else { return };
+    // SAFETY: a live element.
+    let state = if state == TASK_WAKING { unsafe { (*s).waking_state } } else { state };
     let runnable = preempt || state == 0;
     // SAFETY: a live element; the run-queue lock is held, so no other processor switches this thread.
     unsafe {
@@ -74,8 +80,8 @@ fn leave(ctx: &BtfTracePointContext, prev: Task, tid: u32, state: u32, preempt: 
             // came next): the stay that began then has no end.
             emit::lost(loss::OFF_CPU, loss::UNANNOUNCED, now - (*s).left.min(now));
         }
-        // What came with a wake-up stays: it may belong to the stay that begins now.
-        let mut f = (*s).flags & !(flags::PER_STAY & !(flags::WAKER | flags::WAKER_NVIDIA));
+        // What came with a wake-up is left alone: it may belong to the stay that begins now.
+        let mut f = (*s).flags & !flags::PER_STAY;
         if f & flags::COUNTED != 0 {
             totals::waits_no_more((*s).cpu_queued);
             f &= !flags::COUNTED;
@@ -203,6 +209,7 @@ fn enter(next: Task, tid: u32, cpu: u32, now: u64) {
         }
         (*s).ran = now;
         (*s).woken = 0;
+        (*s).waker_flags = 0;
         (*s).flags = f & !(flags::PER_STAY | flags::COUNTED);
     }
 }
@@ -291,7 +298,7 @@ unsafe fn fill(out: *mut OffCpu, kind: u32, next: Task, s: *const ThreadState, r
     // SAFETY: a reserved record, every byte of it written here; `s` by contract of `finish`.
     unsafe {
         (*out).kind = kind;
-        (*out).flags = (*s).flags | if (*s).left == 0 { flags::CUT_START } else { 0 };
+        (*out).flags = (*s).flags | (*s).waker_flags | if (*s).left == 0 { flags::CUT_START } else { 0 };
         (*out).tid = (*s).tid;
         (*out).pid = (*s).pid;
         (*out).start_boottime = (*s).start_boottime;

@@ -21,13 +21,14 @@ pub fn sched_waking(ctx: BtfTracePointContext) -> i32 {
     {
         // SAFETY: a live element; `p->pi_lock` is held, so nobody else wakes this thread now.
         unsafe {
+            (*s).waking_state = task.state();
             if (*s).left == 0 {
                 // Asleep since before it became a target; this is the last moment its state can be seen.
-                (*s).state = task.state();
+                (*s).state = (*s).waking_state;
             }
             woken_by(&ctx, s);
             if task.throttled() {
-                (*s).flags |= flags::THROTTLED;
+                (*s).waker_flags |= flags::THROTTLED;
             }
         }
     }
@@ -93,7 +94,7 @@ unsafe fn woken_by(ctx: &BtfTracePointContext, s: *mut ThreadState) {
         (*s).waker_start = if tid == 0 { 0 } else { waker.start() };
         (*s).waker_user_stack = 0;
         (*s).waker_kernel_stack = 0;
-        let mut f = ((*s).flags & !flags::WAKER_NVIDIA) | flags::WAKER;
+        let mut f = flags::WAKER;
         let mut nr = -1;
         if tid != 0 && waker.has_user() {
             let regs = waker.regs();
@@ -106,7 +107,7 @@ unsafe fn woken_by(ctx: &BtfTracePointContext, s: *mut ThreadState) {
             }
         }
         (*s).waker_syscall = nr;
-        (*s).flags = f;
+        (*s).waker_flags = f;
         // Off the processor, and for a while: a stay this long is likely to end past the threshold, run
         // queue included, and then its waker's context is asked for.
         let off = if (*s).left >= (*s).ran { now - (*s).left.min(now) } else { 0 };

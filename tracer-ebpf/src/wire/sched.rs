@@ -4,7 +4,7 @@ use super::stack::MAX_FRAMES;
 
 pub const PATH_BYTES: usize = 256;
 
-/// Bits of `OffCpu::flags` and `ThreadState::flags`.
+/// Bits of `OffCpu::flags`, `ThreadState::flags` and `ThreadState::waker_flags`.
 pub mod flags {
     /// The scheduler took it off: `preempt` was set, or it left in state 0.
     pub const PREEMPT: u32 = 1;
@@ -114,6 +114,10 @@ pub struct ThreadState {
     pub futex_value: u32,
     pub poll_fd: u32,
     pub user_frames: u32,
+    /// Bits that come with a wake-up. A word of their own: a waker may run at the same time as the switch-out.
+    pub waker_flags: u32,
+    /// Its state when it was last woken, see `sched_switch_3`.
+    pub waking_state: u32,
     /// User instruction of the last file-backed fault, its file and its page.
     pub fault_ip: u64,
     pub fault_file: u64,

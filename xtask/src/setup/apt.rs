@@ -26,18 +26,41 @@ impl Apt {
     /// Fetches lists of its own into `cache`: the system's may be absent, old, or root's to refresh.
     pub fn own(cache: &Path) -> Result<Self> {
         let mut apt = Self::system()?;
-        let lists = cache.join("apt/lists");
-        let archives = cache.join("apt/cache");
+        apt.keep_in(&cache.join("apt"))?;
+        apt.update()?;
+        Ok(apt)
+    }
+
+    /// Reads one release of Debian alone, whatever the system's is.
+    pub fn suite(cache: &Path, suite: &str) -> Result<Self> {
+        let mut apt = Self::system()?;
+        let own = cache.join(format!("apt-{suite}"));
+        apt.keep_in(&own)?;
+        let sources = own.join("sources.list");
+        fs::write(&sources, format!("deb http://deb.debian.org/debian {suite} main\n"))?;
+        apt.options.push(format!("Dir::Etc::SourceList={}", sources.display()));
+        apt.options.push("Dir::Etc::SourceParts=/dev/null".into());
+        apt.update()?;
+        Ok(apt)
+    }
+
+    fn keep_in(&mut self, folder: &Path) -> Result<()> {
+        let lists = folder.join("lists");
+        let archives = folder.join("cache");
         fs::create_dir_all(lists.join("partial"))?;
         fs::create_dir_all(archives.join("archives/partial"))?;
-        apt.options.push(format!("Dir::State::Lists={}", lists.display()));
-        apt.options.push(format!("Dir::Cache={}", archives.display()));
+        self.options.push(format!("Dir::State::Lists={}", lists.display()));
+        self.options.push(format!("Dir::Cache={}", archives.display()));
+        Ok(())
+    }
+
+    fn update(&mut self) -> Result<()> {
         say("fetching Debian's package lists");
         // Without this a list that could not be fetched is only a warning.
-        apt.options.push("APT::Update::Error-Mode=any".into());
-        output(apt.command("apt-get").args(["-q", "update"]))
+        self.options.push("APT::Update::Error-Mode=any".into());
+        output(self.command("apt-get").args(["-q", "update"]))
             .context("Debian's package lists cannot be fetched (no network?)")?;
-        Ok(apt)
+        Ok(())
     }
 
     fn command(&self, program: &str) -> Command {
@@ -93,9 +116,14 @@ impl Apt {
         wanted.extend(self.additions(packages).unwrap_or_default());
         wanted.sort();
         wanted.dedup();
+        self.download_alone(&wanted, folder)
+    }
+
+    /// Downloads `packages` and nothing else into `folder`.
+    pub fn download_alone(&self, packages: &[String], folder: &Path) -> Result<()> {
         fs::create_dir_all(folder)?;
-        say(format!("downloading {} packages: {}", wanted.len(), wanted.join(" ")));
-        output(self.command("apt-get").args(["-q", "download"]).args(&wanted).current_dir(folder))?;
+        say(format!("downloading {} packages: {}", packages.len(), packages.join(" ")));
+        output(self.command("apt-get").args(["-q", "download"]).args(packages).current_dir(folder))?;
         Ok(())
     }
 }

@@ -20,7 +20,9 @@ use crate::place;
 use crate::shell::say;
 use toolchain::Toolchain;
 
-pub use system::{install, python, tracefs};
+pub use apt::{Apt, unpack};
+pub use lock::exclusive;
+pub use system::{Package, install, python, tracefs};
 
 /// The whole of `cargo xtask setup`.
 pub fn everything() -> Result<()> {
@@ -35,7 +37,7 @@ pub fn everything() -> Result<()> {
 pub fn build_tools() -> Result<()> {
     let cache = place::cache();
     fs::create_dir_all(&cache).with_context(|| format!("cannot make {}", cache.display()))?;
-    let _lock = lock::exclusive(&cache)?;
+    let _lock = exclusive(&cache)?;
     if let Some(known) = Toolchain::read(&cache)? {
         match known.check() {
             Ok(()) => return Ok(()),

@@ -85,6 +85,12 @@ impl Kernel {
         })
     }
 
+    /// Whether a structure has a member, dots descending.
+    #[must_use]
+    pub fn has_member(&self, structure: &str, path: &str) -> bool {
+        structure_named(&self.btf, structure).is_some_and(|s| descend(&self.btf, &s, path).is_some())
+    }
+
     /// Size of a structure in bytes.
     #[must_use]
     pub fn size_of(&self, structure: &str) -> Option<usize> {

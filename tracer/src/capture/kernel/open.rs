@@ -109,7 +109,7 @@ fn open_wait(
     sleeper: Option<Sleeper>,
     end: Ns,
 ) -> Option<(OffCpu, Vec<u64>)> {
-    let has = |flag: u32| state.flags & flag != 0;
+    let has = |flag: u32| (state.flags | state.waker_flags) & flag != 0;
     let cut_start = state.left == 0;
     if state.left > end || (cut_start && sleeper.is_none()) {
         return None;

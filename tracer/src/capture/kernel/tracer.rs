@@ -230,7 +230,13 @@ impl Tracer {
         let mut failed = Vec::new();
         for point in entry_points {
             self.decoder.entry_points.insert(point.id, point.name);
-            if let Err(reason) = self.uprobes.attach(&mut self.ebpf, library, point) {
+            let program = if point.wants_return { "cuda_return" } else { "cuda_submit" };
+            let lacking = self.probes.iter().find(|s| s.name == program && !s.attached);
+            let attached = match lacking {
+                Some(status) => Err(status.reason.clone()),
+                None => self.uprobes.attach(&mut self.ebpf, library, point),
+            };
+            if let Err(reason) = attached {
                 failed.push(ProbeStatus { name: point.name.into(), attached: false, reason });
             }
         }

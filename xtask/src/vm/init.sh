@@ -1,0 +1,26 @@
+#!/bin/busybox sh
+# The guest's only process of its own: mounts what tests look at, runs the command, says how it ended.
+export PATH=/bin:/usr/bin:/applets HOME=/ TERM=dumb
+/bin/busybox mkdir -p /applets /proc /sys /dev /tmp
+/bin/busybox --install -s /applets
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs dev /dev
+mount -t tmpfs tmp /tmp
+mount -t tracefs tracefs /sys/kernel/tracing
+mount -t tmpfs cgroup /sys/fs/cgroup
+mkdir /sys/fs/cgroup/cpu /sys/fs/cgroup/unified
+mount -t cgroup -o cpu cpu /sys/fs/cgroup/cpu
+mount -t cgroup2 cgroup2 /sys/fs/cgroup/unified
+ip link set lo up
+for module in /modules/*.ko; do
+    [ -e "$module" ] && insmod "$module"
+done
+mkdir -p '@SCRATCH@'
+mount -t ext4 /dev/vda '@SCRATCH@' || echo "no disk: /dev/vda cannot be mounted"
+sh /command < /dev/null
+status=$?
+sync
+echo
+echo "@MARK@$status"
+poweroff -f

@@ -1,0 +1,85 @@
+//! `cargo xtask vm`: a command under another kernel, Debian's, in a machine emulated in software.
+
+mod guest;
+mod image;
+mod machine;
+
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, Result};
+use clap::{Args, ValueEnum};
+
+use crate::shell::{run, say};
+use crate::{place, setup, test};
+
+/// Test programs that attach probes and need nothing built while they run.
+const TESTS: &str = "probes_*";
+
+const PACKAGES: [setup::Package; 5] = [
+    ("qemu-system-x86", "qemu-system-x86_64"),
+    ("busybox-static", "busybox"),
+    ("e2fsprogs", "mke2fs"),
+    ("xz-utils", "xz"),
+    ("binutils", "strip"),
+];
+
+#[derive(Debug, Args)]
+pub struct Vm {
+    kernel: Kernel,
+    /// Run by the guest's shell instead of the tests that attach probes; those lie in `/tests`,
+    /// and `whyidle` is on the path.
+    #[arg(last = true)]
+    command: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Kernel {
+    #[value(name = "5.10")]
+    V5_10,
+    #[value(name = "6.1")]
+    V6_1,
+    #[value(name = "6.12")]
+    V6_12,
+}
+
+impl Kernel {
+    const fn version(self) -> &'static str {
+        match self {
+            Self::V5_10 => "5.10",
+            Self::V6_1 => "6.1",
+            Self::V6_12 => "6.12",
+        }
+    }
+
+    /// The release of Debian that has it.
+    const fn suite(self) -> &'static str {
+        match self {
+            Self::V5_10 => "bullseye",
+            Self::V6_1 => "bookworm",
+            Self::V6_12 => "trixie",
+        }
+    }
+}
+
+/// Returns the command's exit status.
+pub fn vm(arguments: &Vm) -> Result<ExitCode> {
+    setup::build_tools()?;
+    setup::install(&PACKAGES)?;
+    let image = image::fetched(&place::cache().join("vm"), arguments.kernel)?;
+    say("building whyidle and the tests that attach probes");
+    let tests = test::privileged_programs(&["--test", TESTS])?;
+    run(Command::new(place::cargo()).current_dir(place::root()).args(["build", "--package", "whyidle"]))?;
+    let whyidle = place::target().join("debug/whyidle");
+    let command = if arguments.command.is_empty() {
+        include_str!("tests.sh").to_owned()
+    } else {
+        arguments.command.join(" ")
+    };
+    let folder = place::target().join("vm").join(arguments.kernel.version());
+    let guest = guest::made(&folder, &image, &tests, &whyidle, &command)?;
+    say(format!("booting {} (emulated, so slow)", image.release));
+    let status = machine::run(&image.vmlinuz, &guest)?
+        .context("the machine stopped before the command did; see its last lines above")?;
+    say(format!("exit status {status} under {}", image.release));
+    Ok(ExitCode::from(status))
+}
