@@ -9,6 +9,7 @@ mod statistics;
 mod table;
 mod tracer;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -83,7 +84,8 @@ struct Timing {
     rows: Vec<(Tracer, Vec<f64>, Vec<f64>)>,
     untraced: Vec<f64>,
     bytes: Vec<(Tracer, Vec<f64>)>,
-    losses: u64,
+    /// Records lost, by cause.
+    losses: BTreeMap<String, u64>,
 }
 
 impl Timing {
@@ -112,7 +114,7 @@ impl Timing {
                 timing.bytes[index].1.push(bytes as f64);
                 timing.untraced.push(after);
                 if tracer == Tracer::Whyidle {
-                    timing.losses += losses(&file)?;
+                    losses(&file, &mut timing.losses)?;
                 }
                 before = after;
             }
@@ -146,21 +148,26 @@ fn written(storm: &Timing) -> String {
         }
     }
     let of = |t| storm.bytes.iter().find(|b| b.0 == t).map_or(f64::NAN, |b| median(&b.1));
+    let lost = storm.losses.iter().map(|(cause, n)| format!("{n} {cause}")).collect::<Vec<_>>();
+    let lost = if lost.is_empty() { "none".to_owned() } else { lost.join(", ") };
     format!(
         "### Bytes written on the switch storm ({} round trips)\n\n{}\nRatio: {:.4}. Records lost by whyidle in \
-         all these rounds: {}.\n\n",
+         all these rounds, by cause: {lost}.\n\n",
         count(Load::Switches, Tracer::Whyidle),
         table(&["tracer", "bytes"], &rows),
         of(Tracer::Whyidle) / of(Tracer::PerfSched),
-        storm.losses,
     )
 }
 
-/// Records lost, of every class, as the trace has them.
-fn losses(trace: &Path) -> Result<u64> {
+/// Adds the records lost, of every class, as the trace has them.
+fn losses(trace: &Path, by_cause: &mut BTreeMap<String, u64>) -> Result<()> {
     let report = report(trace)?;
     let losses = report["losses"].as_array().context("the report has no losses")?;
-    Ok(losses.iter().filter_map(|l| l["count"].as_u64()).sum())
+    for loss in losses {
+        let cause = loss["cause"].as_str().unwrap_or("unknown").to_owned();
+        *by_cause.entry(cause).or_default() += loss["count"].as_u64().unwrap_or(0);
+    }
+    Ok(())
 }
 
 fn report(trace: &Path) -> Result<serde_json::Value> {
@@ -204,7 +211,9 @@ fn kernel_time(repeats: usize, folder: &Path) -> Result<String> {
 }
 
 fn about() -> Result<String> {
-    let kernel = output(Command::new("uname").args(["-srm"]))?;
+    // Without the distribution's or the host's suffix, which says nothing to a reader.
+    let kernel = output(Command::new("uname").arg("-sr"))?;
+    let kernel = kernel.split('-').next().unwrap_or_default();
     let version = |program: &str| {
         let said = output(Command::new(program).arg("--version")).unwrap_or_default();
         said.lines().next().unwrap_or_default().to_owned()
