@@ -131,11 +131,7 @@ fn timeline(recording: &Recording, window: u64) -> Timeline {
                 pid: 1,
                 first: call.span.start,
                 last: call.span.start,
-                launches: 0,
-                graph_launches: 0,
-                memsets: 0,
-                copies: 0,
-                user_stack: 0,
+                ..Submits::default()
             };
             let run = runs.entry(call.tid).or_insert_with(fresh);
             if submit && call.span.start >= run.last + 200 * US {

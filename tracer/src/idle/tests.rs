@@ -128,11 +128,8 @@ fn copies_end_no_silence() {
             pid: 1,
             first: 80 * MS,
             last: 80 * MS,
-            launches: 0,
-            graph_launches: 0,
-            memsets: 0,
             copies: 5,
-            user_stack: 0,
+            ..crate::trace::Submits::default()
         }))
     };
     let trace = || job(&[60.0]).submits(1, 0, 0, 1).submits(1, 100 * MS, 100 * MS, 1);

@@ -131,7 +131,7 @@ pub(crate) fn submits() -> impl Strategy<Value = Submits> {
         graph_launches: counts.1,
         memsets: counts.2,
         copies: counts.3,
-        user_stack: 0,
+        ..Submits::default()
     })
 }
 
@@ -151,7 +151,7 @@ fn call() -> impl Strategy<Value = CudaCall> {
             entry,
             exit,
             name: name.into(),
-            user_stack: 0,
+            ..CudaCall::default()
         },
     )
 }

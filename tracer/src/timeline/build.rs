@@ -10,8 +10,8 @@ use super::shorts::Index;
 use super::slices::{Life, slices, tidy};
 use super::waits;
 use crate::trace::{
-    CudaCall, Device, Host, MajorFault, Ns, OffCpu, Reading, Record, Sample, Span, State, Submits,
-    TargetKind, ThreadKey, WaitTotal,
+    Collective, CudaCall, Device, Host, MajorFault, Ns, OffCpu, Reading, Reclaim, Record, Sample, Span,
+    State, Submits, TargetKind, ThreadKey, WaitTotal,
 };
 
 #[derive(Default)]
@@ -23,6 +23,8 @@ struct Raw {
     faults: Vec<MajorFault>,
     submits: Vec<Submits>,
     calls: Vec<CudaCall>,
+    collectives: Vec<Collective>,
+    reclaims: Vec<Reclaim>,
 }
 
 /// Everything, sorted into its place but not yet in order.
@@ -107,6 +109,42 @@ impl Sorter {
                     keep(&mut self.ended, end);
                 }
             }
+            Record::DeviceActivity(activity) => {
+                self.saw(activity.span.end, activity.span.end);
+                self.track(activity.device).activities.push(activity);
+            }
+            Record::DeviceState(state) => {
+                self.saw(state.at, state.at);
+                self.track(state.device).states.push(state);
+            }
+            Record::DeviceEvent(event) => {
+                self.saw(event.at, event.at);
+                self.track(event.device).events.push(event);
+            }
+            Record::DeviceClock(clock) => {
+                self.saw(clock.at, clock.at);
+                self.track(clock.device).clocks.push(clock);
+            }
+            Record::CudaContext(context) => {
+                self.saw(context.at, context.at);
+                self.timeline.cuda_contexts.push(context);
+            }
+            Record::CudaWatch(watch) => {
+                self.saw(watch.at, watch.at);
+                self.timeline.cuda_watches.push(watch);
+            }
+            Record::IoctlTotal(total) => {
+                self.saw(total.span.start, total.span.end);
+                self.timeline.ioctls.push(total);
+            }
+            Record::FileReads(reads) => {
+                self.saw(reads.span.start, reads.span.end);
+                self.timeline.file_reads.push(reads);
+            }
+            Record::FaultTotal(total) => {
+                self.saw(total.span.start, total.span.end);
+                self.timeline.fault_totals.push(total);
+            }
             record => self.take_of_thread(record),
         }
     }
@@ -149,6 +187,14 @@ impl Sorter {
                 self.saw(call.entry, call.exit.unwrap_or(call.entry));
                 self.raw(call.thread, Some(call.pid)).calls.push(call);
             }
+            Record::Collective(collective) => {
+                self.saw(collective.entry, collective.exit.unwrap_or(collective.entry));
+                self.raw(collective.thread, Some(collective.pid)).collectives.push(collective);
+            }
+            Record::Reclaim(reclaim) => {
+                self.saw(reclaim.span.start, reclaim.span.end);
+                self.raw(reclaim.thread, Some(reclaim.pid)).reclaims.push(reclaim);
+            }
             _ => {}
         }
     }
@@ -185,6 +231,10 @@ impl Sorter {
             track.device.index = index;
             order(&mut track.processes, |p| p.at);
             track.readings = in_order(std::mem::take(&mut track.readings));
+            order(&mut track.activities, |a| a.span.start);
+            order(&mut track.states, |s| s.at);
+            order(&mut track.events, |e| e.at);
+            order(&mut track.clocks, |c| c.at);
         }
         order(&mut timeline.probes, |_| 0);
         order(&mut timeline.mappings, |m| m.at);
@@ -194,6 +244,11 @@ impl Sorter {
         order(&mut timeline.cgroup_ticks, |t| t.at);
         order(&mut timeline.losses, |l| l.at);
         order(&mut timeline.steps, |s| s.at);
+        order(&mut timeline.cuda_contexts, |c| c.at);
+        order(&mut timeline.cuda_watches, |w| w.at);
+        order(&mut timeline.ioctls, |i| i.span.start);
+        order(&mut timeline.file_reads, |r| r.span.start);
+        order(&mut timeline.fault_totals, |f| f.span.start);
 
         let mut identities: BTreeMap<_, _> =
             self.threads.iter_mut().map(|(&key, raw)| (key, raw.names.resolve())).collect();
@@ -234,6 +289,8 @@ fn thread(key: ThreadKey, mut raw: Raw, identity: Identity, host: &Host, recordi
         call.exit = call.exit.map(|exit| exit.max(call.entry));
     }
     order(&mut raw.calls, |c| c.entry);
+    order(&mut raw.collectives, |c| c.entry);
+    order(&mut raw.reclaims, |r| r.span.start);
 
     let own = [
         raw.off_cpu.first().map(|o| o.left),
@@ -273,6 +330,8 @@ fn thread(key: ThreadKey, mut raw: Raw, identity: Identity, host: &Host, recordi
         faults: raw.faults,
         submits: raw.submits,
         calls: raw.calls,
+        collectives: raw.collectives,
+        reclaims: raw.reclaims,
         merged: Vec::new(),
         given: Vec::new(),
         index,

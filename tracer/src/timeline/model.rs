@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::trace::{
-    BlockTotal, CgroupTick, CudaCall, Device, DeviceProcess, File, FileId, GovernorStep, Host, HostTick,
-    Loss, MajorFault, Mapping, Ns, OffCpu, ProbeStatus, RanInstead, Reading, Sample, Span, Stack, StackId,
-    Submits, Symbol, TargetKind, ThreadKey, WaitTotal, Waker,
+    BlockTotal, CgroupTick, Collective, CudaCall, CudaContext, CudaWatch, Device, DeviceActivity,
+    DeviceClock, DeviceEvent, DeviceProcess, DeviceState, FaultTotal, File, FileId, FileReads, GovernorStep,
+    Host, HostTick, IoctlTotal, Loss, MajorFault, Mapping, Ns, OffCpu, ProbeStatus, RanInstead, Reading,
+    Reclaim, Sample, Span, Stack, StackId, Submits, Symbol, TargetKind, ThreadKey, WaitTotal, Waker,
 };
 
 /// A whole recording, indexed. All vectors are sorted by time.
@@ -31,6 +32,12 @@ pub struct Timeline {
     pub losses: Vec<Loss>,
     pub steps: Vec<GovernorStep>,
     pub mappings: Vec<Mapping>,
+    pub cuda_contexts: Vec<CudaContext>,
+    /// Empty: all driver calls were watched, or none ever (then no thread has one).
+    pub cuda_watches: Vec<CudaWatch>,
+    pub ioctls: Vec<IoctlTotal>,
+    pub file_reads: Vec<FileReads>,
+    pub fault_totals: Vec<FaultTotal>,
 }
 
 #[derive(Debug, Default)]
@@ -39,6 +46,10 @@ pub struct DeviceTrack {
     /// In order, not overlapping.
     pub readings: Vec<Reading>,
     pub processes: Vec<DeviceProcess>,
+    pub activities: Vec<DeviceActivity>,
+    pub states: Vec<DeviceState>,
+    pub events: Vec<DeviceEvent>,
+    pub clocks: Vec<DeviceClock>,
 }
 
 #[derive(Debug)]
@@ -64,6 +75,8 @@ pub struct Thread {
     pub faults: Vec<MajorFault>,
     pub submits: Vec<Submits>,
     pub calls: Vec<CudaCall>,
+    pub collectives: Vec<Collective>,
+    pub reclaims: Vec<Reclaim>,
     /// Waits of [`Thread::off_cpu`] that are one wait, in order; see [`Thread::merged_wait`].
     pub merged: Vec<MergedWait>,
     /// Wake-ups this thread gave to others, sorted by (time, wakee, which wait).

@@ -128,6 +128,7 @@ impl Decoder {
             exit: (wire.exit != 0).then_some(wire.exit.max(wire.entry)),
             name: self.entry_points.get(&wire.id).copied().unwrap_or_default().to_owned(),
             user_stack: wire.user_stack,
+            ..CudaCall::default()
         }
     }
 
@@ -240,6 +241,7 @@ pub fn submits(wire: &wire::Submits) -> Submits {
         memsets: wire.run.memsets,
         copies: wire.run.copies,
         user_stack: wire.run.user_stack,
+        groups: Vec::new(),
     }
 }
 

@@ -161,6 +161,8 @@ mod tests {
             faults: Vec::new(),
             submits: Vec::new(),
             calls: Vec::new(),
+            collectives: Vec::new(),
+            reclaims: Vec::new(),
             merged: Vec::new(),
             given: Vec::new(),
             index: Default::default(),

@@ -291,10 +291,7 @@ impl TraceBuilder {
             first,
             last,
             launches,
-            graph_launches: 0,
-            memsets: 0,
-            copies: 0,
-            user_stack: 0,
+            ..Submits::default()
         }))
     }
 
@@ -309,7 +306,7 @@ impl TraceBuilder {
             entry,
             exit: Some(exit),
             name: name.into(),
-            user_stack: 0,
+            ..CudaCall::default()
         }))
     }
 
