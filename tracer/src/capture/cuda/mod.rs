@@ -3,6 +3,7 @@
 //! By file offset because the runtime takes the driver's functions from `cuGetProcAddress`, past every
 //! symbol look-up; by mapping because containers and wheels hide the library from every fixed path.
 
+mod collectives;
 mod library;
 mod names;
 mod scan;

@@ -5,6 +5,7 @@
 mod adopt;
 pub mod btf;
 pub mod decode;
+mod decode_cuda;
 mod decode_wait;
 mod kallsyms;
 mod load;

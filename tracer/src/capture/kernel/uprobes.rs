@@ -8,7 +8,7 @@ use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink,
 use aya::programs::{ProgramError, UProbe};
 
 use super::cuda::EntryPoint;
-use super::decode::family_position;
+use super::decode_cuda::family_position;
 
 /// The attached entry points. Dropping it detaches them.
 #[derive(Debug, Default)]
