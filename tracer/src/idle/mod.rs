@@ -4,6 +4,7 @@
 //! piece is known and whose submit ends it. `docs/placement.md` has the method and what it reaches.
 
 mod cost;
+mod devices;
 mod drain;
 mod edges;
 mod label;
