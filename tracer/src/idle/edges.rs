@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::cost::AVERAGE;
-use super::devices::feeders;
+use super::devices::{DeviceMap, feeders};
 use super::drain::synchronise;
 use super::queue::{Event, What};
 use super::runs::{Burst, Run, Silence, of_thread, silences};
@@ -31,8 +31,9 @@ pub(super) struct Edges {
 }
 
 impl Edges {
-    pub(super) fn of_device(timeline: &Timeline, device: u32) -> Self {
-        let (threads, inferred) = feeders(timeline, device);
+    pub(super) fn of_device(timeline: &Timeline, map: &DeviceMap, device: u32) -> Self {
+        let (threads, inferred) = feeders(timeline, map, device);
+        let threads: Vec<&Thread> = threads.iter().map(AsRef::as_ref).collect();
         let mut runs: Vec<Run> = threads.iter().flat_map(|t| of_thread(t)).collect();
         runs.sort_unstable();
         let (silences, bursts) = silences(&runs);

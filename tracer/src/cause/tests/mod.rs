@@ -9,8 +9,8 @@ use crate::idle::{DeviceIdle, Known, PlacedIdle, UnplacedIdle};
 use crate::timeline::testing::{MS, TraceBuilder, Wait, key};
 use crate::timeline::{Timeline, build};
 use crate::trace::{
-    CgroupTick, CudaFamily, File, HostTick, Ns, Record, Socket, Span, State, TargetKind, ThreadExec,
-    WakerContext,
+    CgroupTick, CopyDirection, CudaFamily, File, HostTick, Ns, Record, Socket, Span, State, SubmitGroup,
+    TargetKind, ThreadExec, WakerContext,
 };
 
 pub(super) const FEEDER: u32 = 10;
