@@ -6,6 +6,9 @@ use crate::cause::seconds;
 use crate::timeline::{Timeline, total, union};
 use crate::trace::{FileId, NvidiaIoctl, ReclaimKind, Span};
 
+/// Major, command, inner command.
+type Number = (u32, u32, Option<u32>);
+
 /// Driver commands that are told.
 const COMMANDS: usize = 5;
 
@@ -66,28 +69,35 @@ pub(super) fn memory(timeline: &Timeline, window: Span, concerns: &dyn Fn(u32) -
 
 /// The driver commands that took longest.
 pub(super) fn ioctls(timeline: &Timeline, window: Span, concerns: &dyn Fn(u32) -> bool) -> Vec<String> {
-    let mut by: BTreeMap<(u32, u32, Option<u32>), (u64, u64, u64)> = BTreeMap::new();
+    #[derive(Default)]
+    struct Sum {
+        count: u64,
+        ns: u64,
+        longest_ns: u64,
+    }
+    let mut by: BTreeMap<Number, Sum> = BTreeMap::new();
     let mut spans = Vec::new();
     for total in timeline.ioctls.iter().filter(|i| concerns(i.pid) && overlaps(i.span, window)) {
         let sum = by.entry((total.major, total.ioctl.command, total.ioctl.inner)).or_default();
-        sum.0 = sum.0.saturating_add(total.count);
-        sum.1 = sum.1.saturating_add(total.ns);
-        sum.2 = sum.2.max(total.longest_ns);
+        sum.count = sum.count.saturating_add(total.count);
+        sum.ns = sum.ns.saturating_add(total.ns);
+        sum.longest_ns = sum.longest_ns.max(total.longest_ns);
         spans.push(total.span);
     }
     let mut told: Vec<_> = by.into_iter().collect();
-    told.sort_by_key(|(key, sum)| (std::cmp::Reverse((sum.1, sum.0)), *key));
+    told.sort_by_key(|(key, sum)| (std::cmp::Reverse((sum.ns, sum.count)), *key));
     let watched = part_watched(spans, window);
     let commands = told.len();
     let mut lines: Vec<String> = told
         .into_iter()
         .take(COMMANDS)
-        .map(|((_, number, inner), (count, ns, longest))| {
+        .map(|((_, number, inner), sum)| {
             format!(
-                "Driver command {}: {count} calls, {} in all, {} at most{watched}.",
+                "Driver command {}: {} calls, {} in all, {} at most{watched}.",
                 command(NvidiaIoctl { command: number, inner }),
-                seconds(ns),
-                seconds(longest)
+                sum.count,
+                seconds(sum.ns),
+                seconds(sum.longest_ns)
             )
         })
         .collect();

@@ -197,7 +197,7 @@ impl CopyWay {
 pub(super) fn unwatched(timeline: &Timeline, idle: &DeviceIdle) -> Unwatched {
     let mut told = Unwatched::default();
     for (stretch, watched) in watched(timeline, idle.window) {
-        let within = |span: Span| span.intersect(stretch).map_or(0, |s| s.len());
+        let within = |span: Span| span.intersect(stretch).map_or(0, Span::len);
         let placed: u64 = idle.placed.iter().map(|p| within(p.span)).sum();
         let bound = idle.unplaced.iter().filter(|u| u.launch_bound);
         let bound: u64 = bound.map(|u| prefix_share(u.ns, u.span.len(), 0, within(u.span))).sum();

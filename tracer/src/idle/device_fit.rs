@@ -72,7 +72,7 @@ fn within(pace: &Pace, window: Span) -> f64 {
     if pace.span.is_empty() {
         return if window.contains(pace.span.start) { pace.count } else { 0.0 };
     }
-    let inside = pace.span.intersect(window).map_or(0, |s| s.len());
+    let inside = pace.span.intersect(window).map_or(0, Span::len);
     pace.count * real(inside) / real(pace.span.len())
 }
 

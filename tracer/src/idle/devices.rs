@@ -102,7 +102,7 @@ impl DeviceMap {
             return None;
         }
         let mut all = On::default();
-        let calls = thread.submits.iter().flat_map(|s| places(s));
+        let calls = thread.submits.iter().flat_map(places);
         for on in calls.filter_map(|(context, stream)| self.of_call(thread, context, stream)) {
             all.devices.extend(&on.devices);
             all.inferred |= on.inferred;

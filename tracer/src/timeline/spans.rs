@@ -30,7 +30,7 @@ pub fn without(spans: &[Span], others: &[Span]) -> u64 {
     for span in spans {
         let from = others.partition_point(|o| o.end <= span.start);
         let within = others[from..].iter().take_while(|o| o.start < span.end);
-        sum -= within.filter_map(|o| o.intersect(*span)).map(|s| s.len()).sum::<u64>();
+        sum -= within.filter_map(|o| o.intersect(*span)).map(Span::len).sum::<u64>();
     }
     sum
 }

@@ -2,6 +2,7 @@
 
 mod chains;
 mod claims;
+mod driving;
 mod leaves;
 
 use super::{Cause, Ledger, Mechanism, attribute};
@@ -9,8 +10,8 @@ use crate::idle::{DeviceIdle, Known, PlacedIdle, UnplacedIdle};
 use crate::timeline::testing::{MS, TraceBuilder, Wait, key};
 use crate::timeline::{Timeline, build};
 use crate::trace::{
-    CgroupTick, CopyDirection, CudaFamily, File, HostTick, Ns, Record, Socket, Span, State, SubmitGroup,
-    TargetKind, ThreadExec, WakerContext,
+    CgroupTick, CudaFamily, File, HostTick, Ns, Record, Socket, Span, State, TargetKind, ThreadExec,
+    WakerContext,
 };
 
 pub(super) const FEEDER: u32 = 10;
