@@ -48,7 +48,7 @@ use walk::Walker;
 /// `idle.placed` and `idle.unplaced` do.
 #[must_use]
 pub fn attribute(timeline: &Timeline, idle: &DeviceIdle) -> Ledger {
-    let walker = Walker::new(Context::new(timeline));
+    let walker = Walker::new(Context::of_device(timeline, idle.device));
     let gaps = gaps::gaps(&walker, idle);
     let mut ledger = merge::merge(&walker.context, idle.device, gaps);
     gain::fill(&walker, idle, &mut ledger.causes);

@@ -5,6 +5,8 @@
 mod apportion;
 #[cfg(test)]
 pub(crate) mod arbitrary;
+#[cfg(test)]
+mod arbitrary_cuda;
 mod build;
 mod identity;
 #[cfg(test)]
@@ -13,6 +15,7 @@ mod model;
 mod order;
 mod shorts;
 mod slices;
+mod spans;
 #[doc(hidden)]
 pub mod testing;
 mod waits;
@@ -23,4 +26,5 @@ mod tests;
 pub use apportion::{apportion, prefix_share};
 pub use build::build;
 pub use model::*;
+pub use spans::{total, union, without};
 pub use waits::{WaitObject, wait_object};

@@ -52,7 +52,7 @@ pub struct DeviceTrack {
     pub clocks: Vec<DeviceClock>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Thread {
     pub key: ThreadKey,
     pub pid: u32,

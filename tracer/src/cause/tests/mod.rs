@@ -2,6 +2,7 @@
 
 mod chains;
 mod claims;
+mod driving;
 mod leaves;
 
 use super::{Cause, Ledger, Mechanism, attribute};
