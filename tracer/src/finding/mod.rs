@@ -8,6 +8,7 @@ mod off_cpu;
 mod questions;
 mod remedies;
 mod rules;
+mod signal;
 
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,7 @@ mod apportion;
 pub(crate) mod arbitrary;
 mod build;
 mod identity;
+mod lag;
 #[cfg(test)]
 mod laws;
 mod model;
@@ -22,5 +23,6 @@ mod tests;
 
 pub use apportion::{apportion, prefix_share};
 pub use build::build;
+pub use lag::{Lag, lag, work};
 pub use model::*;
 pub use waits::{WaitObject, wait_object};
