@@ -3,3 +3,4 @@
 pub mod binary;
 pub mod device;
 pub mod privileged;
+pub mod signal;

@@ -206,6 +206,7 @@ impl Recorder {
         let detached = tracer.finish(&mut |record| sink.take(record));
         for polled in devices.last(at, LAST_READINGS) {
             polled.readings.into_iter().for_each(|r| sink.take(Record::Reading(r)));
+            polled.others.into_iter().for_each(|r| sink.take(r));
         }
         if let Some(silent) = devices.silent_before(at) {
             let reason =
@@ -289,6 +290,7 @@ impl Recorder {
                 self.utilisation.reading(&reading);
                 self.sink.take(Record::Reading(reading));
             }
+            polled.others.into_iter().for_each(|r| self.sink.take(r));
             for process in self.utilisation.processes(polled.processes) {
                 self.sink.take(Record::DeviceProcess(process));
             }

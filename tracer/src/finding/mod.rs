@@ -11,6 +11,7 @@ mod questions;
 mod ranks;
 mod remedies;
 mod rules;
+mod signal;
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{LossLine, off_cpu};
+use super::{LossLine, off_cpu, signal};
 use crate::cause::{Ledger, seconds};
 use crate::idle::DeviceIdle;
 use crate::timeline::{Timeline, apportion};
@@ -72,6 +72,7 @@ pub(super) fn notes(timeline: &Timeline, devices: &[(DeviceIdle, Ledger)]) -> Ve
         );
         notes.extend(off_cpu::summary(timeline));
     }
+    notes.extend(signal::notes(timeline));
     for (idle, _) in devices {
         let inferred: u64 = idle.placed.iter().filter(|p| p.device_inferred).map(|p| p.span.len()).sum();
         if inferred > 0 {

@@ -12,10 +12,12 @@ mod map;
 mod process;
 pub mod settings;
 pub mod signal;
+mod state;
 pub mod truth;
 
 pub use interval::Interval;
 pub use lane::{Lane, Work};
 pub use layout::{DEVICES, RING};
 pub use map::Timeline;
-pub use process::{Process, RunningProcess};
+pub use process::{Mps, Process, RunningProcess};
+pub use state::{Event, State};
