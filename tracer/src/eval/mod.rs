@@ -2,6 +2,8 @@
 //! host's calls and the device's readings alone, and compared with it. `docs/import.md` has the definitions.
 
 mod score;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::io::Read;

@@ -79,7 +79,6 @@ pub struct Tally {
     pub python: u64,
     pub operators: u64,
     pub device: u64,
-    pub synchronise: u64,
 }
 
 pub(super) struct Collector<'a> {

@@ -128,9 +128,9 @@ fn json(
     if !matches!(first, b'{' | b'[') {
         return Err(ImportError::not("it is not JSON, nor JSON compressed with gzip"));
     }
-    let since = Cell::new(0);
+    let (since, ended) = (Cell::new(0), Cell::new(false));
     let mut state = State { take, since: &since, events: 0, found: false, failed: None };
-    let source = Metered { inner: input, since: &since };
+    let source = Metered { inner: input, since: &since, ended: &ended };
     let outcome = (&mut state).deserialize(&mut serde_json::Deserializer::from_reader(source));
     let State { events, found, failed, .. } = state;
     if let Some(error) = failed {
@@ -142,7 +142,7 @@ fn json(
         Ok(()) => Err(ImportError::not("it is JSON without a list named traceEvents")),
         Err(e) if e.is_io() && !is_damage_kind(e.io_error_kind()) => Err(ImportError::Read(e.into())),
         Err(e) => {
-            let why = why(&e, gzip, since.get());
+            let why = why(&e, gzip, since.get(), ended.get());
             if events == 0 {
                 return Err(ImportError::not(&why));
             }
@@ -151,10 +151,10 @@ fn json(
     }
 }
 
-fn why(error: &serde_json::Error, gzip: bool, since: u64) -> String {
+fn why(error: &serde_json::Error, gzip: bool, since: u64, ended: bool) -> String {
     if since > MAX_EVENT {
         format!("one of its events is longer than {} MiB", MAX_EVENT >> 20)
-    } else if error.is_eof() || error.io_error_kind() == Some(io::ErrorKind::UnexpectedEof) {
+    } else if ended || error.is_eof() || error.io_error_kind() == Some(io::ErrorKind::UnexpectedEof) {
         "the file ends in the middle".into()
     } else if error.is_io() && gzip {
         "its compressed data is damaged".into()
@@ -177,11 +177,14 @@ fn is_damage_kind(kind: Option<io::ErrorKind>) -> bool {
 struct Metered<'a, R> {
     inner: R,
     since: &'a Cell<u64>,
+    /// Nothing is left: a number cut short is no number, but not because the file is damaged.
+    ended: &'a Cell<bool>,
 }
 
 impl<R: Read> Read for Metered<'_, R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(into)?;
+        self.ended.set(read == 0);
         self.since.set(self.since.get() + read as u64);
         if self.since.get() > MAX_EVENT {
             return Err(io::ErrorKind::InvalidData.into());
@@ -391,13 +394,14 @@ fn host<'a>(event: &Event<'a>, kind: OpKind) -> Result<Item<'a>, Bad> {
 fn device(event: &Event, category: &str, state: &mut State) -> bool {
     let name = event.name.and_then(text);
     let (Some(name), Some(args)) = (name, event.args) else { return state.give(Item::Bad(Bad::Shape)) };
-    let Some((correlations, on)) = Told::read(category, &name, args) else {
+    let Some((correlation, told)) = Told::read(category, &name, args) else {
         return state.give(Item::Bad(Bad::Shape));
     };
-    for (correlation, told) in correlations {
-        if !state.give(Item::Told { correlation, told }) {
-            return false;
-        }
+    let on = told.device;
+    if let Some(correlation) = correlation
+        && !state.give(Item::Told { correlation, told })
+    {
+        return false;
     }
     if !matches!(category, "kernel" | "gpu_memset" | "memset") {
         return true;

@@ -18,6 +18,11 @@ mod told;
 mod truth;
 mod write;
 
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 

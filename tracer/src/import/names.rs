@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::hash::Hash;
 use super::kineto::OpKind;
 use crate::trace::{Frame, ThreadKey};
 
@@ -27,7 +28,8 @@ pub(super) struct Names {
     processes: HashMap<i64, String>,
     thread_names: HashMap<(i64, i64), String>,
     frames: HashMap<OpKind, HashMap<Box<str>, u32>>,
-    by_number: Vec<(OpKind, Box<str>)>,
+    /// With an address.
+    by_number: Vec<(OpKind, Box<str>, u64)>,
 }
 
 impl Names {
@@ -94,13 +96,22 @@ impl Names {
         // At most one more for each kind past the limit.
         let number = u32::try_from(self.by_number.len()).unwrap_or(u32::MAX);
         of_kind.insert(name.into(), number);
-        self.by_number.push((kind, name.into()));
+        let mut hash = Hash::new();
+        hash.add(&[kind as u8]);
+        hash.add(name.as_bytes());
+        // Below the kernel's half, as a process's are.
+        self.by_number.push((kind, name.into(), hash.finish() >> 17));
         number
+    }
+
+    /// Frames have no addresses in a recording, so each gets one by its name.
+    pub(super) fn address(&self, frame: u32) -> u64 {
+        self.by_number[frame as usize].2
     }
 
     /// A frame and the module it counts for.
     pub(super) fn symbol(&self, frame: u32) -> (Frame, &'static str) {
-        let (kind, name) = &self.by_number[frame as usize];
+        let (kind, name, _) = &self.by_number[frame as usize];
         let plain = || Frame { function: name.to_string(), file: None, line: None };
         match kind {
             OpKind::Operator => (plain(), "operator"),
@@ -138,13 +149,8 @@ mod tests {
         assert_eq!(a, c);
         assert_ne!(a, b);
         assert_ne!(names.who(a.unwrap()).key, names.who(b.unwrap()).key);
-        assert_eq!(names.who(names.clone_free(-549_452_224)).key.tid, 3_745_515_072);
-    }
-
-    impl Names {
-        fn clone_free(&mut self, tid: i64) -> u32 {
-            self.thread(1, tid).unwrap()
-        }
+        let signed = names.thread(1, -549_452_224).unwrap();
+        assert_eq!(names.who(signed).key.tid, 3_745_515_072);
     }
 
     #[test]

@@ -6,28 +6,32 @@ use super::calls::{copy_name, known};
 use super::collect::Call;
 use super::names::Who;
 use super::stacks::Out;
-use crate::trace::{CudaCall, CudaFamily, Record, Span, StackId, SubmitGroup, Submits};
+use crate::trace::{CudaCall, CudaFamily, Ns, Record, Span, StackId, SubmitGroup, Submits};
 
 /// This long without a submit ends a run.
 const SILENCE_NS: u64 = 200_000;
 /// Calls at least this long have a record.
 pub(super) const THRESHOLD_NS: u64 = 100_000;
+/// A run without a silence is cut into pieces of this length.
+const LONGEST_NS: u64 = 50_000_000;
+/// A query like one that was kept is only counted for so long.
+const SAME_NS: u64 = 10_000_000;
 /// Groups of one run; the rest goes into one a family.
 const MAX_GROUPS: usize = 32;
 
 /// One thread between two calls.
 #[derive(Debug, Default)]
 pub(super) struct Edges {
+    /// `first` and `last` are those of its submits, or of its copies where it has no submit yet.
     run: Option<Submits>,
-    /// Copies since the last run, which are counted with the next.
-    copies: u64,
-    groups: Vec<SubmitGroup>,
+    /// Entry of its first submit or copy.
+    begun: Ns,
     /// The call under way.
     outer: Span,
     /// Context of the thread's last call that told one.
     context: u64,
-    /// A query without another call since.
-    query: Option<CudaCall>,
+    /// The last query kept, and how many like it were not.
+    query: Option<(CudaCall, u64)>,
 }
 
 impl Edges {
@@ -67,123 +71,111 @@ impl Edges {
             exit_by_next: false,
             repeats: 0,
         };
-        if known.family != CudaFamily::EventQuery {
-            self.flush_query(out)?;
-        }
         match known.family {
-            CudaFamily::Launch | CudaFamily::GraphLaunch | CudaFamily::Memset => {
-                self.submit(who, &record, call, out)?;
-            }
-            CudaFamily::Copy => {
-                self.copies += 1;
-                self.group(&record, call);
+            CudaFamily::Launch | CudaFamily::GraphLaunch | CudaFamily::Memset | CudaFamily::Copy => {
+                self.count(who, &record, call, out)?;
             }
             CudaFamily::EventQuery => return self.query(record, out),
-            // Only one that something waited for later tells which event it is about.
-            CudaFamily::EventRecord if record.object != 0 => return out(Record::CudaCall(record)),
+            // What it tells is kept with the call that waits for the event.
+            CudaFamily::EventRecord => return Ok(()),
             _ => {}
         }
+        // Which host memory is pinned shows only from all calls that pin it.
+        let pins = known.family == CudaFamily::HostAllocate || known.name == "cuMemFreeHost";
         let synchronised = known.family == CudaFamily::Synchronize;
-        if synchronised || span.len() >= THRESHOLD_NS {
+        if synchronised || pins || span.len() >= THRESHOLD_NS {
             out(Record::CudaCall(record))?;
         }
-        if synchronised { self.flush_run(out) } else { Ok(()) }
+        if synchronised { self.finish(out) } else { Ok(()) }
     }
 
-    /// What is still open when the recording ends.
+    /// The run ends here.
     pub(super) fn finish(&mut self, out: &mut Out) -> io::Result<()> {
-        self.flush_query(out)?;
-        self.flush_run(out)
+        self.run.take().map_or(Ok(()), |run| out(Record::Submits(run)))
     }
 
-    fn submit(&mut self, who: &Who, record: &CudaCall, call: &Call, out: &mut Out) -> io::Result<()> {
+    /// Counts a submit or copy with its run.
+    fn count(&mut self, who: &Who, record: &CudaCall, call: &Call, out: &mut Out) -> io::Result<()> {
         let at = record.entry;
-        if self.run.as_ref().is_some_and(|run| at.saturating_sub(run.last) >= SILENCE_NS) {
-            self.flush_run(out)?;
+        let copy = record.family == CudaFamily::Copy;
+        if let Some(run) = &self.run {
+            let silence = !copy && submits(run) > 0 && at.saturating_sub(run.last) >= SILENCE_NS;
+            if silence || at.saturating_sub(self.begun) >= LONGEST_NS {
+                self.finish(out)?;
+            }
         }
-        let run = self.run.get_or_insert_with(|| Submits {
-            thread: who.key,
-            pid: who.pid,
-            first: at,
-            user_stack: record.user_stack,
-            ..Submits::default()
+        let begun = &mut self.begun;
+        let run = self.run.get_or_insert_with(|| {
+            *begun = at;
+            Submits { thread: who.key, pid: who.pid, ..Submits::default() }
         });
-        run.last = at;
+        let before = submits(run);
         match record.family {
             CudaFamily::GraphLaunch => run.graph_launches += 1,
             CudaFamily::Memset => run.memsets += 1,
+            CudaFamily::Copy => run.copies += 1,
             _ => run.launches += 1,
         }
-        self.group(record, call);
+        if before == 0 && (!copy || run.copies == 1) {
+            (run.first, run.user_stack) = (at, record.user_stack);
+        }
+        if !copy || before == 0 {
+            run.last = at;
+        }
+        group(&mut run.groups, record, call);
         Ok(())
     }
 
-    fn group(&mut self, record: &CudaCall, call: &Call) {
-        let launch = record.family == CudaFamily::Launch;
-        let fresh = SubmitGroup {
-            rest: false,
-            family: record.family,
-            context: record.context,
-            stream: record.stream.unwrap_or(0),
-            function: record.object,
-            grid: if launch { call.told.grid } else { [0; 3] },
-            direction: record.direction,
-            first: record.entry,
-            ..SubmitGroup::default()
-        };
-        let alike = |group: &SubmitGroup, fresh: &SubmitGroup| {
-            let key =
-                |g: &SubmitGroup| (g.rest, g.family, g.context, g.stream, g.function, g.grid, g.direction);
-            key(group) == key(fresh)
-        };
-        let mut at = self.groups.iter().position(|group| alike(group, &fresh));
-        if at.is_none() {
-            let full = self.groups.iter().filter(|group| !group.rest).count() >= MAX_GROUPS;
-            let fresh = if full {
-                let (family, first) = (fresh.family, fresh.first);
-                SubmitGroup { rest: true, family, first, ..SubmitGroup::default() }
-            } else {
-                fresh
-            };
-            at = self.groups.iter().position(|group| alike(group, &fresh));
-            if at.is_none() {
-                self.groups.push(fresh);
-            }
-        }
-        let at = at.unwrap_or(self.groups.len() - 1);
-        let group = &mut self.groups[at];
-        group.count += 1;
-        group.last = record.entry;
-        group.bytes = group.bytes.saturating_add(record.bytes);
-        group.timed += 1;
-        group.call_ns += record.exit.map_or(0, |exit| exit - record.entry);
-    }
-
     fn query(&mut self, record: CudaCall, out: &mut Out) -> io::Result<()> {
-        let same = |query: &CudaCall| (query.object, &query.name) == (record.object, &record.name);
-        match &mut self.query {
-            Some(query) if same(query) => {
-                let repeats = query.repeats + 1;
-                *query = CudaCall { repeats, ..record };
-                Ok(())
-            }
-            _ => {
-                self.flush_query(out)?;
-                self.query = Some(record);
-                Ok(())
+        if let Some((kept, repeats)) = &mut self.query {
+            let same = (kept.object, kept.stream, &kept.name) == (record.object, record.stream, &record.name);
+            if same && record.entry.saturating_sub(kept.entry) < SAME_NS {
+                *repeats += 1;
+                return Ok(());
             }
         }
+        let repeats = match self.query.take() {
+            Some((kept, repeats)) if kept.object == record.object => repeats,
+            _ => 0,
+        };
+        let record = CudaCall { repeats, ..record };
+        self.query = Some((record.clone(), 0));
+        out(Record::CudaCall(record))
     }
+}
 
-    fn flush_query(&mut self, out: &mut Out) -> io::Result<()> {
-        self.query.take().map_or(Ok(()), |query| out(Record::CudaCall(query)))
-    }
+fn submits(run: &Submits) -> u64 {
+    run.launches + run.graph_launches + run.memsets
+}
 
-    /// A run of nothing but copies has no record: they wait for the next.
-    fn flush_run(&mut self, out: &mut Out) -> io::Result<()> {
-        let Some(mut run) = self.run.take() else { return Ok(()) };
-        run.copies = std::mem::take(&mut self.copies);
-        run.groups = std::mem::take(&mut self.groups);
-        out(Record::Submits(run))
+fn group(groups: &mut Vec<SubmitGroup>, record: &CudaCall, call: &Call) {
+    let launch = record.family == CudaFamily::Launch;
+    let own = SubmitGroup {
+        family: record.family,
+        context: record.context,
+        stream: record.stream.unwrap_or(0),
+        function: record.object,
+        grid: if launch { call.told.grid } else { [0; 3] },
+        direction: record.direction,
+        first: record.entry,
+        ..SubmitGroup::default()
+    };
+    let key = |g: &SubmitGroup| (g.rest, g.family, g.context, g.stream, g.function, g.grid, g.direction);
+    let mut at = groups.iter().position(|group| key(group) == key(&own));
+    if at.is_none() {
+        let full = groups.iter().filter(|group| !group.rest).count() >= MAX_GROUPS;
+        let rest = SubmitGroup { rest: true, family: own.family, first: own.first, ..SubmitGroup::default() };
+        let fresh = if full { rest } else { own };
+        at = groups.iter().position(|group| key(group) == key(&fresh));
+        if at.is_none() {
+            groups.push(fresh);
+        }
     }
+    let at = at.unwrap_or(groups.len() - 1);
+    let group = &mut groups[at];
+    group.count += 1;
+    group.last = record.entry;
+    group.bytes = group.bytes.saturating_add(record.bytes);
+    group.timed += 1;
+    group.call_ns += record.exit.map_or(0, |exit| exit - record.entry);
 }

@@ -13,9 +13,6 @@ pub(super) const PERIOD_NS: u64 = 10_101_010;
 const MAX_DEPTH: usize = 127;
 /// Stacks remembered as written; past that they are written again, which changes nothing.
 const MAX_SENT: usize = 1 << 16;
-/// Frames have no addresses in a recording, so they get some, one for each name.
-const FIRST_ADDRESS: u64 = 0x10_0000;
-const STEP: u64 = 0x10;
 
 pub(super) type Out<'a> = dyn FnMut(Record) -> io::Result<()> + 'a;
 
@@ -30,7 +27,8 @@ pub(super) struct Open {
 #[derive(Debug, Default)]
 pub(super) struct Stacks {
     sent: HashSet<StackId>,
-    used: BTreeSet<(u32, u32)>,
+    /// Process, address and name of the frames written.
+    used: BTreeSet<(u32, u64, u32)>,
 }
 
 impl Open {
@@ -43,7 +41,14 @@ impl Open {
 
 impl Stacks {
     /// The stack a thread is in at `at`, written out where it was not yet. 0 for none.
-    pub(super) fn at(&mut self, who: &Who, open: &mut Open, at: Ns, out: &mut Out) -> io::Result<StackId> {
+    pub(super) fn at(
+        &mut self,
+        who: &Who,
+        open: &mut Open,
+        at: Ns,
+        names: &Names,
+        out: &mut Out,
+    ) -> io::Result<StackId> {
         open.ops.retain(|(end, _)| *end > at);
         if open.ops.is_empty() {
             return Ok(0);
@@ -51,26 +56,33 @@ impl Stacks {
         let mut hash = Hash::new();
         hash.add(&who.pid.to_le_bytes());
         for (_, name) in &open.ops {
-            hash.add(&name.to_le_bytes());
+            hash.add(&names.address(*name).to_le_bytes());
         }
         let id = hash.finish();
         if self.sent.len() >= MAX_SENT {
             self.sent.clear();
         }
         if self.sent.insert(id) {
-            let names = open.ops.iter().rev().map(|(_, name)| *name);
-            let addresses = names.clone().map(|name| FIRST_ADDRESS + u64::from(name) * STEP).collect();
-            self.used.extend(names.map(|name| (who.pid, name)));
+            let frames = open.ops.iter().rev().map(|(_, name)| (names.address(*name), *name));
+            let addresses = frames.clone().map(|(address, _)| address).collect();
+            self.used.extend(frames.map(|(address, name)| (who.pid, address, name)));
             out(Record::Stack(Stack { id, kind: StackKind::User, pid: who.pid, addresses }))?;
         }
         Ok(id)
     }
 
     /// Samples of a thread up to `to`.
-    pub(super) fn sample(&mut self, who: &Who, open: &mut Open, to: Ns, out: &mut Out) -> io::Result<()> {
+    pub(super) fn sample(
+        &mut self,
+        who: &Who,
+        open: &mut Open,
+        to: Ns,
+        names: &Names,
+        out: &mut Out,
+    ) -> io::Result<()> {
         while open.next < to {
             let (at, thread, pid) = (open.next, who.key, who.pid);
-            let user_stack = self.at(who, open, at, out)?;
+            let user_stack = self.at(who, open, at, names, out)?;
             if user_stack == 0 {
                 open.next = to.next_multiple_of(PERIOD_NS);
                 break;
@@ -83,9 +95,8 @@ impl Stacks {
 
     /// The name table.
     pub(super) fn symbols(&self, names: &Names, out: &mut Out) -> io::Result<()> {
-        for &(pid, name) in &self.used {
+        for &(pid, address, name) in &self.used {
             let (frame, module) = names.symbol(name);
-            let address = FIRST_ADDRESS + u64::from(name) * STEP;
             out(Record::Symbol(Symbol {
                 kind: StackKind::User,
                 pid,

@@ -44,19 +44,15 @@ struct Args<'a> {
     wait_on_stream: Option<&'a RawValue>,
     #[serde(borrow)]
     wait_on_cuda_event_id: Option<&'a RawValue>,
-    #[serde(borrow)]
-    wait_on_cuda_event_record_corr_id: Option<&'a RawValue>,
 }
 
 /// Devices one recording may hold; more are taken as damage.
 const MAX_DEVICE: u32 = 1024;
 
-type Correlations = Vec<(i64, Told)>;
-
 impl Told {
-    /// What a device's event says of the calls it belongs to, and the device it is of. `None` where its
-    /// arguments are not an object.
-    pub(super) fn read(category: &str, name: &str, args: &RawValue) -> Option<(Correlations, Option<u32>)> {
+    /// What a device's event says of the call it belongs to, by correlation id. `None` where its arguments are
+    /// not an object.
+    pub(super) fn read(category: &str, name: &str, args: &RawValue) -> Option<(Option<i64>, Self)> {
         let args = serde_json::from_str::<Args>(args.get()).ok()?;
         let number = |raw: Option<&RawValue>| raw.and_then(integer).and_then(|n| u64::try_from(n).ok());
         let device = number(args.device).and_then(|d| u32::try_from(d).ok()).filter(|d| *d < MAX_DEVICE);
@@ -67,7 +63,6 @@ impl Told {
             bytes: number(args.bytes).unwrap_or(0),
             ..Self::default()
         };
-        let mut of = Vec::new();
         match category {
             "kernel" => {
                 told.function = Hash::of(name.as_bytes());
@@ -80,19 +75,12 @@ impl Told {
             }
             "cuda_sync" => {
                 told.event = number(args.wait_on_cuda_event_id).unwrap_or(0);
-                // The call that recorded the event named it and the stream.
-                if let Some(record) = args.wait_on_cuda_event_record_corr_id.and_then(integer)
-                    && told.event != 0
-                {
-                    let stream = number(args.wait_on_stream);
-                    let context = told.context;
-                    of.push((record, Self { device, context, stream, event: told.event, ..Self::default() }));
-                }
+                // The event was recorded in this stream by an earlier call, which named it.
+                told.stream = told.stream.or(number(args.wait_on_stream));
             }
             _ => {}
         }
-        of.extend(args.correlation.and_then(integer).map(|correlation| (correlation, told)));
-        Some((of, device))
+        Some((args.correlation.and_then(integer), told))
     }
 
     /// Adds what another event of the same call says: a graph's launch has many.

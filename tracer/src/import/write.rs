@@ -122,7 +122,7 @@ impl<'a> Writer<'a> {
     fn op(&mut self, sorted: &Sorted, number: u32, span: Span, name: u32, out: &mut Out) -> io::Result<()> {
         let who = sorted.names.who(number);
         let thread = self.threads.entry(number).or_default();
-        self.stacks.sample(who, &mut thread.open, span.start, out)?;
+        self.stacks.sample(who, &mut thread.open, span.start, &sorted.names, out)?;
         thread.open.enter(name, span.end);
         Ok(())
     }
@@ -146,8 +146,8 @@ impl<'a> Writer<'a> {
             }
         }
         let thread = self.threads.entry(number).or_default();
-        self.stacks.sample(who, &mut thread.open, span.start, out)?;
-        let stack = self.stacks.at(who, &mut thread.open, span.start, out)?;
+        self.stacks.sample(who, &mut thread.open, span.start, &sorted.names, out)?;
+        let stack = self.stacks.at(who, &mut thread.open, span.start, &sorted.names, out)?;
         thread.edges.call(who, span, call, stack, out)
     }
 
@@ -171,7 +171,7 @@ impl<'a> Writer<'a> {
         }
         for (&number, thread) in &mut self.threads {
             let who = sorted.names.who(number);
-            self.stacks.sample(who, &mut thread.open, self.end, out)?;
+            self.stacks.sample(who, &mut thread.open, self.end, &sorted.names, out)?;
             thread.edges.finish(out)?;
             out(Record::Thread(ThreadSeen {
                 at: self.start,
