@@ -9,13 +9,15 @@ pub mod interval;
 mod lane;
 mod layout;
 mod map;
+mod meeting;
 mod process;
 pub mod settings;
 pub mod signal;
 pub mod truth;
 
 pub use interval::Interval;
-pub use lane::{Lane, Work};
+pub use lane::{Lane, OPEN, Work};
 pub use layout::{DEVICES, RING};
 pub use map::Timeline;
+pub use meeting::{Key, Meeting};
 pub use process::{Process, RunningProcess};
