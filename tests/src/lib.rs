@@ -2,4 +2,5 @@
 
 pub mod binary;
 pub mod device;
+pub mod driver;
 pub mod privileged;

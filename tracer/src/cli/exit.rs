@@ -28,11 +28,12 @@ pub enum Status {
     NothingToDraw = 21,
     PidNamespace = 22,
     BeingWritten = 23,
+    StillAttached = 24,
     Aborted = 130,
 }
 
 /// Every status with its meaning, in order.
-pub const TABLE: [(Status, &str); 25] = [
+pub const TABLE: [(Status, &str); 26] = [
     (Status::Done, "done (also when a command under `run` failed: its own status is printed)"),
     (Status::Failed, "failed for a reason of its own, see the message"),
     (Status::Usage, "the command line is wrong"),
@@ -57,6 +58,7 @@ pub const TABLE: [(Status, &str); 25] = [
     (Status::NothingToDraw, "the trace holds nothing of the kind to draw"),
     (Status::PidNamespace, "run in a container that does not share the host's process ids"),
     (Status::BeingWritten, "another whyidle is writing the output file"),
+    (Status::StillAttached, "the trace is whole, but something could not be detached"),
     (Status::Aborted, "told to stop a second time"),
 ];
 

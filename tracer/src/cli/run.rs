@@ -68,7 +68,7 @@ impl Run {
         // The command may own standard output; where standard error is closed there is nobody to tell.
         drop(out.write_all(render::text(&report, style(out.is_terminal())).as_bytes()));
         say_where(&recorded);
-        Ok(())
+        recorded.settle()
     }
 }
 

@@ -30,5 +30,5 @@ pub fn watch(options: &Recording, common: &Common) -> Result<(), CliError> {
     let report = analyse(&recorded.path, Range::default(), None)?.report;
     output::print(&render::text(&report, style(std::io::stdout().is_terminal())))?;
     say_where(&recorded);
-    Ok(())
+    recorded.settle()
 }

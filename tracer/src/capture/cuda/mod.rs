@@ -3,8 +3,11 @@
 //! By file offset because the runtime takes the driver's functions from `cuGetProcAddress`, past every
 //! symbol look-up; by mapping because containers and wheels hide the library from every fixed path.
 
+mod layer;
 mod library;
 mod names;
+pub mod policy;
+pub mod pristine;
 mod scan;
 
 #[cfg(test)]
@@ -12,6 +15,7 @@ mod tests;
 
 use crate::trace::CudaFamily;
 
+pub use layer::Layer;
 pub use library::{Library, LibraryError};
 pub use names::{Name, name, names};
 pub use scan::Libraries;

@@ -72,6 +72,12 @@ impl Libraries {
         self.processes.iter().filter(|(_, p)| p.found).map(|(pid, _)| *pid)
     }
 
+    /// Whether this process maps a driver, of those in the last scan.
+    #[must_use]
+    pub fn maps_driver(&self, pid: u32) -> bool {
+        self.processes.get(&pid).is_some_and(|p| p.found)
+    }
+
     /// Whether it maps a driver at all.
     fn scan_process(&mut self, pid: u32, found: &mut Vec<Result<Library, LibraryError>>) -> bool {
         let mut seen = HashSet::new();
@@ -121,7 +127,7 @@ fn open_mapped(pid: u32, line: &MapsLine) -> io::Result<File> {
 }
 
 /// `libcuda.so`, `libcuda.so.1`, `libcuda.so.580.65.06`; not `libcudart.so`.
-fn is_driver(line: &MapsLine) -> bool {
+pub(super) fn is_driver(line: &MapsLine) -> bool {
     let name = line.path().file_name().unwrap_or_default().as_bytes();
     line.is_file() && name.strip_prefix(b"libcuda.so").is_some_and(|rest| rest.is_empty() || rest[0] == b'.')
 }
