@@ -16,7 +16,7 @@ use whyidle::trace::{CudaFamily, Record, TargetKind, Watched};
 use whyidle_tests::binary;
 use whyidle_tests::device::SimulatedDevice;
 use whyidle_tests::driver::{Job, PATIENCE, Step};
-use whyidle_tests::privileged::attach;
+use whyidle_tests::privileged::{Child, attach};
 
 /// Enough that nothing is given up: a probe costs much more on virtual machines.
 const AMPLE: f64 = 100.0;
@@ -35,8 +35,11 @@ struct Live {
 
 impl Live {
     fn start(config: &Config, mode: Mode, budget: f64, jobs: &[&Job]) -> Self {
+        Self::watching(config, mode, budget, jobs.iter().map(|job| job.pid).collect())
+    }
+
+    fn watching(config: &Config, mode: Mode, budget: f64, pids: Vec<u32>) -> Self {
         let mut tracer = attach(config);
-        let pids: Vec<_> = jobs.iter().map(|job| job.pid).collect();
         for pid in &pids {
             tracer.add_process(*pid, TargetKind::Named).expect("room");
         }
@@ -48,7 +51,10 @@ impl Live {
 
     fn tick(&mut self, on_device: &[u32]) {
         let Self { tracer, driver, pids, records, .. } = self;
-        tracer.drain(&mut |r| records.push(r)).expect("drain");
+        tracer.drain(&mut |r| {
+            driver.see(&r);
+            records.push(r);
+        }).expect("drain");
         driver.tick(host::now(), pids.iter().copied(), on_device, 0.0, tracer, &mut |r| records.push(r));
     }
 
@@ -447,4 +453,66 @@ fn what_probes_cost_is_measured_on_ourselves() {
     let ids = tracer.program_ids();
     tracer.finish(&mut |_| ()).expect("finish").settle().expect("nothing is left");
     assert!(!undo::loaded(&ids) || links_of(&ids) == 0);
+}
+
+/// A shared library from C.
+fn compile(source: &str, to: &Path) {
+    use std::io::Write as _;
+    let mut cc = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O0", "-fno-omit-frame-pointer", "-x", "c", "-", "-o"])
+        .arg(to)
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .expect("cc runs");
+    cc.stdin.take().expect("piped").write_all(source.as_bytes()).expect("written");
+    assert!(cc.wait().expect("a child").success());
+}
+
+fn load_global(path: &Path) -> *mut libc::c_void {
+    use std::os::unix::ffi::OsStrExt as _;
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes()).expect("no NUL");
+    // SAFETY: loads a library that was just built.
+    let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
+    assert!(!library.is_null());
+    library
+}
+
+/// A driver whose exported entry points nobody calls: the runtime has other ways in.
+#[test]
+#[file_serial(probes)]
+fn a_driver_that_is_bypassed_is_seen_through_the_runtime() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (driver, runtime) = (folder.path().join("libcuda.so.1"), folder.path().join("libcudart.so.12"));
+    compile(
+        "int cuLaunchKernel(void) { return 0; } int cuCtxSynchronize(void) { return 0; }
+         int way_in(long n) { for (volatile long i = 0; i < n; i++); return 0; }",
+        &driver,
+    );
+    compile(
+        "extern int way_in(long); int cudaLaunchKernel(void) { return way_in(3000000); }
+         int cudaDeviceSynchronize(void) { return way_in(1000); }",
+        &runtime,
+    );
+    let mut child = Child::fork(move || {
+        load_global(&driver);
+        let library = load_global(&runtime);
+        let call = |name: &std::ffi::CStr| {
+            // SAFETY: a function of the library above, which takes nothing.
+            unsafe {
+                let address = libc::dlsym(library, name.as_ptr());
+                let function: extern "C" fn() -> i32 = std::mem::transmute(address);
+                function();
+            }
+        };
+        loop {
+            call(c"cudaLaunchKernel");
+            call(c"cudaDeviceSynchronize");
+        }
+    });
+    let config = Config { sample_hz: 199, ..Config::default() };
+    let mut live = Live::watching(&config, Mode::On, AMPLE, vec![child.pid]);
+    child.go();
+    live.until("noticed", |l| l.said().iter().any(|s| s.contains("driver calls seen through runtime only")));
+    live.until("calls seen", |l| l.launches(child.pid) > 0 && l.calls(child.pid, "cudaDeviceSynchronize") > 0);
+    live.end(&[]);
 }

@@ -4,8 +4,10 @@
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 
+use super::cuda::bypass::Bypass;
 use super::cuda::policy::{Change, Cost, Mode, Policy};
-use super::cuda::{EntryPoint, Layer, Libraries, Library, LibraryError};
+use super::cuda::runtime::is_runtime_call;
+use super::cuda::{EntryPoint, Layer, Libraries, Library, LibraryError, driver_code, runtimes};
 use super::kernel::trap::TrapCost;
 use super::kernel::undo::Detaching;
 use super::kernel::uprobes::{Attach, Runs};
@@ -16,6 +18,16 @@ use crate::trace::{Counter, CudaWatch, GovernorStep, Ns, ProbeStatus, Record, Wa
 const MEASURE_EVERY: u32 = 12;
 /// Ticks after which a process that a device lists should have mapped the driver.
 const UNMAPPED: u32 = 30;
+
+/// Whether the runtime's entry points stand in for the driver's.
+#[derive(Debug)]
+enum Runtime {
+    Unused,
+    /// The driver's exported entry points are not those in use.
+    Attached(Vec<Library>),
+    /// It was tried: there is no runtime to attach to, or the driver's are in use after all.
+    Done,
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -30,6 +42,9 @@ pub struct DriverCalls {
     returns: bool,
     meter: Meter,
     detaching: Detaching,
+    bypass: Bypass,
+    runtime: Runtime,
+    driver_is_called: bool,
     /// Processes a device lists that map no driver, by the ticks for which that was so.
     unmapped: HashMap<u32, u32>,
 }
@@ -47,6 +62,9 @@ impl DriverCalls {
             returns: true,
             meter: Meter::default(),
             detaching: Detaching::default(),
+            bypass: Bypass::default(),
+            runtime: Runtime::Unused,
+            driver_is_called: false,
             unmapped: HashMap::new(),
         }
     }
@@ -95,6 +113,65 @@ impl DriverCalls {
             self.take(change, tracer, sink);
             self.meter.soon();
         }
+        self.check_bypass(at, tracer, sink);
+    }
+
+    /// Every record that is recorded, for what it tells of the driver.
+    pub fn see(&mut self, record: &Record) {
+        if self.found.is_empty() {
+            return;
+        }
+        self.bypass.see(record);
+        if let (Runtime::Attached(_), Record::CudaCall(call)) = (&self.runtime, record)
+            && !is_runtime_call(&call.name)
+        {
+            self.driver_is_called = true;
+        }
+    }
+
+    /// The runtime's entry points where the driver's are not in use, and no longer where they are.
+    fn check_bypass(&mut self, at: Ns, tracer: &mut Tracer, sink: &mut dyn FnMut(Record)) {
+        for pid in self.libraries.users().filter(|pid| !self.bypass.knows(*pid)).collect::<Vec<_>>() {
+            self.bypass.maps(pid, driver_code(pid));
+        }
+        if self.policy.watched() != Watched::All {
+            // A lack of hits says nothing where nothing is attached.
+            self.bypass.begin(at);
+            return;
+        }
+        match &self.runtime {
+            Runtime::Unused if self.bypass.found(at) => self.use_runtime(tracer, sink),
+            Runtime::Attached(libraries) if self.driver_is_called => {
+                let paths: Vec<_> = libraries.iter().map(Library::attach_path).collect();
+                self.detaching.and(tracer.detach_cuda(|path, _| paths.iter().any(|p| p == path)));
+                sink(row("cuda_runtime", "the driver's own entry points are in use after all".into()));
+                self.runtime = Runtime::Done;
+            }
+            _ => {}
+        }
+    }
+
+    fn use_runtime(&mut self, tracer: &mut Tracer, sink: &mut dyn FnMut(Record)) {
+        let mut libraries = Vec::new();
+        for found in runtimes(self.libraries.users()) {
+            match found {
+                Ok(library) => libraries.push(library),
+                Err(e) => sink(row("cuda_runtime", e.to_string())),
+            }
+        }
+        let driver = "libcuda.so is mapped and at work, but none of its exported functions is called";
+        if libraries.is_empty() {
+            sink(row("cuda", format!("{driver}, and no libcudart.so is mapped: driver calls are not seen")));
+            self.runtime = Runtime::Done;
+            return;
+        }
+        sink(row("cuda", format!("{driver}: library mapped, driver calls seen through runtime only")));
+        for library in &libraries {
+            for layer in Layer::ALL {
+                self.attach(library, layer, tracer, sink);
+            }
+        }
+        self.runtime = Runtime::Attached(libraries);
     }
 
     /// Share of the machine's processor time that probes on driver calls took when last measured.
@@ -138,6 +215,7 @@ impl DriverCalls {
             self.attach(&library, *layer, tracer, sink);
         }
         self.found.push(library);
+        self.bypass.begin(at);
         self.meter.soon();
     }
 
@@ -182,7 +260,8 @@ impl DriverCalls {
                 self.detaching.and(tracer.detach_cuda(|_, l| l == layer));
                 continue;
             }
-            for library in &self.found {
+            let runtime = if let Runtime::Attached(libraries) = &self.runtime { &libraries[..] } else { &[] };
+            for library in self.found.iter().chain(runtime) {
                 if tracer.attached_cuda(&library.attach_path(), layer) == 0 {
                     self.attach(library, layer, tracer, sink);
                 }

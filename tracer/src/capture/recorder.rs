@@ -185,7 +185,10 @@ impl Recorder {
             if left > 0 && !self.stop.asked() {
                 self.tracer.wait(Duration::from_nanos(left))?;
             }
-            self.tracer.drain(&mut |record| self.sink.take(record))?;
+            self.tracer.drain(&mut |record| {
+                self.driver.see(&record);
+                self.sink.take(record);
+            })?;
             let now = host::now();
             if self.stop.asked() {
                 return Ok(Ending { reason: "interrupted".into(), exit_status: None });
