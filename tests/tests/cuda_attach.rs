@@ -9,14 +9,12 @@ use serial_test::file_serial;
 use whyidle::capture::cuda::policy::Mode;
 use whyidle::capture::driver::DriverCalls;
 use whyidle::capture::host;
-use whyidle::capture::kernel::undo;
-use whyidle::capture::kernel::uprobes::Way;
 use whyidle::capture::tracer::{Config, Tracer};
-use whyidle::trace::{CudaFamily, Record, TargetKind, Watched};
+use whyidle::trace::{Record, TargetKind, Watched};
 use whyidle_tests::binary;
 use whyidle_tests::device::SimulatedDevice;
 use whyidle_tests::driver::{Job, PATIENCE, Step};
-use whyidle_tests::privileged::{Child, attach};
+use whyidle_tests::privileged::{Child, attach, links_of, refuse_new_system_calls};
 
 /// Enough that nothing is given up: a probe costs much more on virtual machines.
 const AMPLE: f64 = 100.0;
@@ -51,10 +49,12 @@ impl Live {
 
     fn tick(&mut self, on_device: &[u32]) {
         let Self { tracer, driver, pids, records, .. } = self;
-        tracer.drain(&mut |r| {
-            driver.see(&r);
-            records.push(r);
-        }).expect("drain");
+        tracer
+            .drain(&mut |r| {
+                driver.see(&r);
+                records.push(r);
+            })
+            .expect("drain");
         driver.tick(host::now(), pids.iter().copied(), on_device, 0.0, tracer, &mut |r| records.push(r));
     }
 
@@ -121,13 +121,6 @@ impl Live {
         }
         self.records
     }
-}
-
-fn links_of(programs: &[u32]) -> usize {
-    aya::programs::loaded_links()
-        .filter_map(Result::ok)
-        .filter(|l| programs.contains(&l.program_id()))
-        .count()
 }
 
 /// Attaches to a job that runs, sees its calls, and lets go.
@@ -291,25 +284,6 @@ fn a_process_under_a_seccomp_filter_is_not_killed() {
     assert!(job.stop() > 3);
 }
 
-/// As a filter does that was written before these system calls: kills.
-fn refuse_new_system_calls() {
-    let row = |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter { code: code as u16, jt, jf, k };
-    let equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
-    let mut filter = [
-        row(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        row(equal, 335, 2, 0),
-        row(equal, 336, 1, 0),
-        row(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0, 0),
-        row(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_KILL_PROCESS, 0, 0),
-    ];
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: system calls on a valid program.
-    unsafe {
-        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program), 0);
-    }
-}
-
 #[test]
 #[file_serial(probes)]
 fn under_a_storm_of_launches_auto_steps_down_and_says_so() {
@@ -363,43 +337,6 @@ fn off_attaches_none_and_says_so() {
     assert!(job.stop() > 0);
 }
 
-/// As kernels before 6.6 and before 5.15 have it, on whichever kernel this is.
-#[test]
-#[file_serial(probes)]
-fn older_kinds_of_links_see_the_same() {
-    let device = SimulatedDevice::new(&[]);
-    let job = Job::on(&device, Step::Train);
-    let mut library = job.library();
-    let kept = ["cuLaunchKernel", "cuCtxSynchronize", "cuMemcpyHtoD_v2"];
-    library.entry_points.retain(|p| kept.contains(&p.name));
-    for way in [Way::Single, Way::Constant] {
-        let mut tracer = attach(&Config { uprobe_links: way, threshold_ns: 0, ..quiet() });
-        tracer.add_process(job.pid, TargetKind::Named).expect("room");
-        let used = tracer.uprobe_way();
-        assert!(used == way || used == Way::Constant, "{used:?}");
-        assert_eq!(tracer.attach_cuda(&library.attach_path(), &library.entry_points), []);
-        let (mut records, begun) = (Vec::new(), Instant::now());
-        let seen = |records: &[Record], name: &str, of: CudaFamily| {
-            records.iter().any(
-                |r| matches!(r, Record::CudaCall(c) if c.name == name && c.family == of && c.exit.is_some()),
-            )
-        };
-        while !(seen(&records, "cuCtxSynchronize", CudaFamily::Synchronize)
-            && seen(&records, "cuMemcpyHtoD_v2", CudaFamily::Copy)
-            && records.iter().any(|r| matches!(r, Record::Submits(s) if s.launches > 0)))
-        {
-            assert!(begun.elapsed() < PATIENCE, "{way:?}: {records:?}");
-            tracer.drain(&mut |r| records.push(r)).expect("drain");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        let ids = tracer.program_ids();
-        let compared = tracer.finish(&mut |_| ()).expect("finish").settle().expect("nothing is left");
-        assert_eq!((compared, links_of(&ids)), (3, 0), "{way:?}");
-        assert_eq!(job.altered(&job.library()), [""; 0]);
-    }
-    assert!(job.stop() > 0);
-}
-
 /// The binary on a job, ended by a signal while it is attached.
 fn ended_by(signal: Signal) {
     let device = SimulatedDevice::new(&[]);
@@ -438,21 +375,6 @@ fn interrupted_nothing_is_left() {
 #[file_serial(probes)]
 fn killed_nothing_is_left() {
     ended_by(Signal::KILL);
-}
-
-#[test]
-#[file_serial(probes)]
-fn what_probes_cost_is_measured_on_ourselves() {
-    let mut tracer = attach(&quiet());
-    let tried = tracer.try_uprobes().expect("uprobes");
-    println!("{:?}, {:?}, links: {:?}", tried.cost, tried.no_returns, tracer.uprobe_way());
-    // A trap takes at least some hundred nanoseconds anywhere, and no machine needs a millisecond.
-    assert!((50..1_000_000).contains(&tried.cost.entry_ns), "{:?}", tried.cost);
-    assert!(tried.cost.return_ns < 1_000_000, "{:?}", tried.cost);
-    drop(tried);
-    let ids = tracer.program_ids();
-    tracer.finish(&mut |_| ()).expect("finish").settle().expect("nothing is left");
-    assert!(!undo::loaded(&ids) || links_of(&ids) == 0);
 }
 
 /// A shared library from C.
@@ -513,6 +435,8 @@ fn a_driver_that_is_bypassed_is_seen_through_the_runtime() {
     let mut live = Live::watching(&config, Mode::On, AMPLE, vec![child.pid]);
     child.go();
     live.until("noticed", |l| l.said().iter().any(|s| s.contains("driver calls seen through runtime only")));
-    live.until("calls seen", |l| l.launches(child.pid) > 0 && l.calls(child.pid, "cudaDeviceSynchronize") > 0);
+    live.until("calls seen", |l| {
+        l.launches(child.pid) > 0 && l.calls(child.pid, "cudaDeviceSynchronize") > 0
+    });
     live.end(&[]);
 }

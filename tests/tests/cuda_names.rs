@@ -5,9 +5,9 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use whyidle::capture::cuda::exported;
 use whyidle::capture::cuda::names;
 use whyidle::capture::cuda::runtime::runtime_names;
-use whyidle::capture::cuda::exported;
 
 fn folder() -> PathBuf {
     let cache = std::env::var_os("WHYIDLE_CACHE").map(PathBuf::from).unwrap_or_else(|| {
@@ -35,7 +35,8 @@ fn libraries(below: &Path, begins: &str) -> Vec<PathBuf> {
 }
 
 fn exports(library: &Path) -> BTreeSet<String> {
-    exported(fs::File::open(library).expect("readable")).unwrap_or_else(|e| panic!("{}: {e}", library.display()))
+    exported(fs::File::open(library).expect("readable"))
+        .unwrap_or_else(|e| panic!("{}: {e}", library.display()))
 }
 
 /// Says so past the harness, which shows nothing of a test that passes.
@@ -46,7 +47,10 @@ fn say(what: &str) {
 fn inputs(begins: &str) -> Option<Vec<PathBuf>> {
     let found = libraries(&folder(), begins);
     if found.is_empty() {
-        say(&format!("SKIPPED: no {begins}* below {}; `cargo xtask libraries` fetches them", folder().display()));
+        say(&format!(
+            "SKIPPED: no {begins}* below {}; `cargo xtask libraries` fetches them",
+            folder().display()
+        ));
         return None;
     }
     Some(found)
@@ -66,7 +70,12 @@ fn the_drivers_names_are_those_of_real_libraries() {
     for driver in &drivers {
         let have = exports(driver);
         let absent: Vec<_> = wanted.iter().filter(|n| !have.contains(**n)).collect();
-        say(&format!("{}: {} of {} names; absent: {absent:?}", driver.display(), wanted.len() - absent.len(), wanted.len()));
+        say(&format!(
+            "{}: {} of {} names; absent: {absent:?}",
+            driver.display(),
+            wanted.len() - absent.len(),
+            wanted.len()
+        ));
         assert!(absent.len() * 10 < wanted.len(), "{} is no driver of these times", driver.display());
         in_any.extend(have);
     }
@@ -103,5 +112,8 @@ fn suffixes_are_taken_off() {
     assert_eq!(base("cuMemcpyBatchAsync_v2_ptsz"), "cuMemcpyBatchAsync");
     assert_eq!(base("cuMemcpyDtoH_v2_ptds"), "cuMemcpyDtoH");
     assert_eq!(base("cuLaunchKernel"), "cuLaunchKernel");
-    assert!(contains(b"\0cuLaunchKernel\0", b"cuLaunchKernel") && !contains(b"\0cuLaunchKernelEx\0", b"cuLaunchKernel"));
+    assert!(
+        contains(b"\0cuLaunchKernel\0", b"cuLaunchKernel")
+            && !contains(b"\0cuLaunchKernelEx\0", b"cuLaunchKernel")
+    );
 }

@@ -39,7 +39,11 @@ impl Apt {
     /// Reads one section of one release of Debian alone.
     pub fn section(cache: &Path, suite: &str, section: &str) -> Result<Self> {
         let mut apt = Self::system()?;
-        let own = cache.join(if section == "main" { format!("apt-{suite}") } else { format!("apt-{suite}-{section}") });
+        let own = cache.join(if section == "main" {
+            format!("apt-{suite}")
+        } else {
+            format!("apt-{suite}-{section}")
+        });
         apt.keep_in(&own)?;
         let sources = own.join("sources.list");
         fs::write(&sources, format!("deb http://deb.debian.org/debian {suite} {section}\n"))?;

@@ -40,18 +40,17 @@ const GROUPS: &[(CudaFamily, &[&str])] = &[
             "cudaMemcpy2DAsync_ptsz",
         ],
     ),
-    (
-        CudaFamily::Memset,
-        &["cudaMemset", "cudaMemset_ptds", "cudaMemsetAsync", "cudaMemsetAsync_ptsz"],
-    ),
+    (CudaFamily::Memset, &["cudaMemset", "cudaMemset_ptds", "cudaMemsetAsync", "cudaMemsetAsync_ptsz"]),
     (
         CudaFamily::Synchronize,
-        &["cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaStreamSynchronize_ptsz", "cudaEventSynchronize"],
+        &[
+            "cudaDeviceSynchronize",
+            "cudaStreamSynchronize",
+            "cudaStreamSynchronize_ptsz",
+            "cudaEventSynchronize",
+        ],
     ),
-    (
-        CudaFamily::Allocate,
-        &["cudaMalloc", "cudaMallocAsync", "cudaMallocAsync_ptsz", "cudaMallocManaged"],
-    ),
+    (CudaFamily::Allocate, &["cudaMalloc", "cudaMallocAsync", "cudaMallocAsync_ptsz", "cudaMallocManaged"]),
     (CudaFamily::Free, &["cudaFree", "cudaFreeAsync", "cudaFreeAsync_ptsz", "cudaFreeHost"]),
     (CudaFamily::HostAllocate, &["cudaMallocHost", "cudaHostAlloc", "cudaHostRegister"]),
 ];
@@ -67,7 +66,8 @@ pub struct RuntimeName {
 
 /// The whole table, in the order of its ids.
 pub fn runtime_names() -> impl Iterator<Item = RuntimeName> {
-    let named = |(family, names): &'static (CudaFamily, &[&'static str])| names.iter().map(move |n| (*family, *n));
+    let named =
+        |(family, names): &'static (CudaFamily, &[&'static str])| names.iter().map(move |n| (*family, *n));
     GROUPS.iter().flat_map(named).zip(FIRST_ID..).map(|((family, name), id)| RuntimeName {
         id,
         name,
