@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 use tracing::level_filters::LevelFilter;
 
+use crate::capture::cuda::policy::Mode;
 use crate::capture::host;
 use crate::capture::tracer::Config;
 
@@ -52,6 +53,9 @@ pub struct Recording {
     /// Share of the machine's processor time that whyidle may take, in percent [default: 1]
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub budget: Option<f64>,
+    /// Whether calls of the CUDA driver are watched: all as the budget allows, all, or none [default: auto]
+    #[arg(long, value_name = "WHEN")]
+    pub cuda: Option<Mode>,
     /// Overwrites the output file
     #[arg(long)]
     pub force: bool,
@@ -73,6 +77,7 @@ impl Recording {
         self.output.is_some()
             || self.duration.is_some()
             || self.budget.is_some()
+            || self.cuda.is_some()
             || self.force
             || self.threshold.is_some()
             || !self.nvidia_major.is_empty()

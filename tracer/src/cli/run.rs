@@ -69,13 +69,15 @@ impl Run {
         let text = render::text(&report, style(out.is_terminal()), columns(&out));
         drop(out.write_all(text.as_bytes()));
         say_where(&recorded);
+        // Before the command is waited for: it goes on without probes.
+        let settled = recorded.settle();
         if watch.status.is_none() {
             super::say(&format!("{} goes on (pid {}); waiting for its end", words[0], watch.child.id()));
             let status =
                 watch.wait().map_err(|source| CliError::Io { what: "waiting for the command", source })?;
             say_status(&words[0], status);
         }
-        Ok(())
+        settled
     }
 }
 

@@ -136,9 +136,6 @@ impl Probe {
                 Some(_) => {}
             }
         }
-        if self.hook == Hook::Uprobe && !kernel.has_helper("get_attach_cookie") {
-            return Err("this kernel has no cookies for uprobes (5.15)".into());
-        }
         match self.fields.iter().find(|f| !f.split('|').any(|name| kernel.has_field(name))) {
             Some(missing) => Err(format!("this kernel's type information has no field for {missing}")),
             None => Ok(()),
