@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::CaptureError;
+use super::bottom_halves::BottomHalves;
 use super::cuda::Libraries;
 use super::devices::Feed;
 use super::governor::{Governor, Step};
@@ -106,6 +107,7 @@ pub struct Recorder {
     utilisation: Utilisation,
     trouble: Option<String>,
     kernel_cost: KernelCost,
+    bottom_halves: BottomHalves,
 }
 
 impl std::fmt::Debug for Recorder {
@@ -150,6 +152,7 @@ impl Recorder {
             utilisation: Utilisation::default(),
             trouble: None,
             kernel_cost: KernelCost::default(),
+            bottom_halves: BottomHalves::default(),
         };
         recorder.say_devices();
         recorder.new_targets()?;
@@ -250,6 +253,9 @@ impl Recorder {
             for tick in self.sink.cgroups.tick() {
                 self.sink.append(&Record::CgroupTick(tick));
             }
+        }
+        for counter in self.bottom_halves.tick(now) {
+            self.sink.append(&Record::Counter(counter));
         }
         self.sink.enricher.tick();
         if let Some(per_time) = self.kernel_cost.tick(self.ticks, now, &self.tracer) {

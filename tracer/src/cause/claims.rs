@@ -23,11 +23,11 @@ pub(crate) fn of_wait(
         return Some(claim);
     }
     if is_nvidia_ioctl(context, off) {
-        let locked = last.waker.as_ref().is_some_and(|w| w.in_nvidia_ioctl && w.pid != off.pid);
-        let mechanism = if locked { Mechanism::DriverLock } else { Mechanism::DriverIoctl };
-        let culprit =
-            if locked { holder(context, last) } else { user_stacks::caller(&context.frames(off.user_stack)) };
-        return Some(Claim::new(mechanism, culprit));
+        let culprit = || user_stacks::caller(&context.frames(off.user_stack));
+        return Some(match driver_lock_holder(context, off, last) {
+            Some(holder) => Claim::new(Mechanism::DriverLock, Some(holder)),
+            None => Claim::new(Mechanism::DriverIoctl, culprit()),
+        });
     }
     if class == Some(Sleep::Futex) {
         if is_interpreter_lock(context, thread, off) {
@@ -114,6 +114,18 @@ pub(crate) fn is_nvidia_ioctl(context: &Context<'_>, off: &OffCpu) -> bool {
             && context
                 .file(off)
                 .is_some_and(|f| files::is_device_of(f, &context.timeline.host.nvidia_majors)))
+}
+
+/// The process that let go of the driver's lock: another one, itself inside a call into the driver, and not only
+/// interrupted there.
+fn driver_lock_holder(context: &Context<'_>, off: &OffCpu, last: &OffCpu) -> Option<Culprit> {
+    let waker = last.waker.as_ref()?;
+    if !waker.in_nvidia_ioctl || waker.pid == off.pid || waker.context == WakerContext::Interrupt {
+        return None;
+    }
+    let thread = waker.thread.and_then(|key| context.thread(key));
+    let name = thread.map_or_else(|| format!("process {}", waker.pid), process_name);
+    Some(Culprit { kind: CulpritKind::Process, name })
 }
 
 fn holder(context: &Context<'_>, last: &OffCpu) -> Option<Culprit> {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::driver;
 use crate::cause::{Cause, Ledger, Mechanism, Stage, role, seconds};
 use crate::idle::DeviceIdle;
 use crate::timeline::{Activity, Thread, Timeline};
@@ -24,6 +25,18 @@ pub(super) fn of(
         Stage::Prepare => lines.extend(pool(timeline, idle, causes.first().copied())),
         Stage::Schedule => lines.extend(scheduling(timeline, idle.window, &threads)),
         Stage::Launch | Stage::Driver | Stage::Copy => lines.extend(calls(idle, &threads)),
+        _ => {}
+    }
+    match mechanism.stage() {
+        Stage::Driver => {
+            let pids: BTreeSet<u32> =
+                causes.iter().flat_map(|c| &c.chain).map(|l| l.pid).filter(|pid| *pid != 0).collect();
+            lines.extend(driver::commands(timeline, idle.window, &pids.into_iter().collect::<Vec<_>>()));
+            lines.extend(driver::managed_memory(timeline, idle.window));
+        }
+        Stage::Memory | Stage::Copy | Stage::Launch => {
+            lines.extend(driver::managed_memory(timeline, idle.window));
+        }
         _ => {}
     }
     if mechanism == Mechanism::ProcessSpawn {

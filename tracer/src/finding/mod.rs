@@ -1,5 +1,6 @@
 //! Rules that turn the ledger into root causes with evidence, gain and remedy, and the report's model. Pure.
 
+mod driver;
 mod environment;
 mod evidence;
 mod model;

@@ -14,6 +14,7 @@ use super::adopt::Adoption;
 use super::btf::Kernel;
 use super::cuda::EntryPoint;
 use super::decode::Decoder;
+use super::ioctls::Ioctls;
 use super::kallsyms::Entries;
 use super::log::{self, KernelLog};
 use super::now::now;
@@ -22,6 +23,7 @@ use super::tables::{Tables, take};
 use super::targets::{self, Pids};
 use super::uprobes::{Detaching, Uprobes};
 use super::{load, misses, open, probes, syscalls};
+use crate::capture::host;
 use crate::trace::{Loss, LossCause, LossClass, Ns, ProbeStatus, Record, TargetKind};
 
 /// Losses go out at most this often.
@@ -41,6 +43,9 @@ pub struct Config {
     pub all: bool,
     /// Character-device majors taken as the NVIDIA driver's.
     pub nvidia_majors: Vec<u32>,
+    /// Every call into the driver is seen whatever that costs the host's system calls, where the driver's own
+    /// entry points cannot be probed; else in bursts.
+    pub ioctls: bool,
     /// Threads that may be adopted because they wake targets often.
     pub adopt_cap: u32,
     /// Bytes per ring buffer, a power of two.
@@ -54,6 +59,7 @@ impl Default for Config {
             sample_hz: 99,
             all: false,
             nvidia_majors: vec![195],
+            ioctls: false,
             adopt_cap: 64,
             ring_bytes: 8 << 20,
         }
@@ -71,6 +77,7 @@ pub struct Tracer {
     cuda: maps::HashMap<MapData, u32, CudaState>,
     decoder: Decoder,
     adoption: Adoption,
+    ioctls: Ioctls,
     probes: Vec<ProbeStatus>,
     /// Records made here, handed out with the next drain.
     pending: Vec<Record>,
@@ -109,12 +116,14 @@ impl Tracer {
         let cuda = take(&mut ebpf, "CUDA")?;
         let cpus = aya::util::online_cpus()
             .map_err(|(path, e)| CaptureError::Kernel { what: path.into(), source: Box::new(e) })?;
-        let statuses = probes::attach(&mut ebpf, &btf, &kernel, config.sample_hz, &cpus);
+        let mut statuses = probes::attach(&mut ebpf, &btf, &kernel, config.sample_hz, &cpus);
         if let Some(first) = statuses.first()
             && statuses.iter().all(|s| !s.attached)
         {
             return Err(CaptureError::NoProbe { reason: format!("{}: {}", first.name, first.reason) });
         }
+        let driver = host::has_majors(&config.nvidia_majors);
+        let ioctls = Ioctls::new(&mut ebpf, &mut statuses, config.ioctls, driver, attached_at)?;
         let mut tracer = Self {
             uprobes: Uprobes::default(),
             rings,
@@ -124,6 +133,7 @@ impl Tracer {
             cuda,
             decoder: Decoder::new(Entries::running(), attached_at),
             adoption: Adoption::new(config.adopt_cap),
+            ioctls,
             probes: statuses,
             pending: Vec::new(),
             processes: HashSet::new(),
@@ -294,6 +304,7 @@ impl Tracer {
             log.flush();
         }
         self.tables.flush(at, sink)?;
+        self.ioctls.tick(&mut self.ebpf, self.tables.turn(), at, sink)?;
         if at >= self.losses_at + LOSSES_EVERY {
             self.losses(at, sink)?;
         }
@@ -330,6 +341,7 @@ impl Tracer {
         std::thread::sleep(LAST_RUN);
         self.drain(sink)?;
         self.tables.flush(now(), sink)?;
+        self.ioctls.finish(self.tables.turn(), end, sink)?;
         self.losses(now(), sink)?;
         open::waits(&self.threads, &self.decoder, sleepers, &switched, end, sink)?;
         open::cuda(&self.cuda, &self.decoder, sink)?;
