@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::CaptureError;
+use super::bottom_halves::BottomHalves;
 use super::cuda::policy::Mode;
 use super::devices::Feed;
 use super::driver::DriverCalls;
@@ -109,6 +110,7 @@ pub struct Recorder {
     utilisation: Utilisation,
     trouble: Option<String>,
     kernel_cost: KernelCost,
+    bottom_halves: BottomHalves,
 }
 
 impl std::fmt::Debug for Recorder {
@@ -153,6 +155,7 @@ impl Recorder {
             utilisation: Utilisation::default(),
             trouble: None,
             kernel_cost: KernelCost::default(),
+            bottom_halves: BottomHalves::default(),
         };
         recorder.say_devices();
         recorder.driver.begin(start, &mut |record| recorder.sink.append(&record));
@@ -260,6 +263,9 @@ impl Recorder {
             for tick in self.sink.cgroups.tick() {
                 self.sink.append(&Record::CgroupTick(tick));
             }
+        }
+        for counter in self.bottom_halves.tick(now) {
+            self.sink.append(&Record::Counter(counter));
         }
         self.sink.enricher.tick();
         if let Some(per_time) = self.kernel_cost.tick(self.ticks, now, &self.tracer) {

@@ -4,6 +4,7 @@ mod accounts;
 mod driving;
 mod environment;
 mod evidence;
+mod managed;
 mod model;
 mod notes;
 mod off_cpu;
