@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::context::Context;
+use super::ends::inside_synchronise;
 use super::entry::{Claim, Entry, Step};
 use super::walk::Walker;
 use super::{Mechanism, calls, user_stacks};
 use crate::idle::{DeviceIdle, PlacedIdle, UnplacedIdle};
 use crate::timeline::Activity;
-use crate::trace::{Ns, Span, ThreadKey};
+use crate::trace::{CudaCall, Ns, Span, ThreadKey};
 
 /// Shares of one gap or of one window's unplaced idle, summing to `ns`.
 #[derive(Debug)]
@@ -148,12 +149,37 @@ fn unplaced_gap(walker: &Walker<'_>, unplaced: &UnplacedIdle) -> Gap {
             waits_for: None,
         };
         Entry::leaf(unplaced.ns, Mechanism::LaunchBound, culprit, step).with_stacks(0, stack.unwrap_or(0))
+    } else if let Some(entry) = in_waits(walker, unplaced) {
+        entry
     } else {
         let what = "no host event says where in the window this lies".into();
         let step = Step { thread: feeder, state: "unseen", what, waits_for: None };
         Entry::unexplained(unplaced.ns, unplaced.reason.as_str(), step)
     };
     Gap { span: unplaced.span, ns: unplaced.ns, entries: vec![entry] }
+}
+
+/// Idle somewhere inside calls that wait for the device: a cause only where all of them waited for the same.
+fn in_waits(walker: &Walker<'_>, unplaced: &UnplacedIdle) -> Option<Entry> {
+    let feeder = walker.context.thread(unplaced.feeder.filter(|_| unplaced.in_waits)?)?;
+    let threads = walker.context.process(feeder.pid).iter().filter_map(|&key| walker.context.thread(key));
+    let waits = threads.flat_map(|thread| {
+        let calls = thread.calls.iter().filter(|c| calls::synchronises(c));
+        let overlaps = |c: &&CudaCall| {
+            c.entry < unplaced.span.end && c.exit.is_some_and(|exit| exit > unplaced.span.start)
+        };
+        calls.filter(overlaps).map(move |call| (thread, call))
+    });
+    let mut all: Option<Entry> = None;
+    for (thread, call) in waits {
+        let entry = inside_synchronise(&walker.context, thread, call.entry, unplaced.ns, call);
+        match &all {
+            Some(first) if first.key.leaf != entry.key.leaf => return None,
+            Some(_) => {}
+            None => all = Some(entry),
+        }
+    }
+    all.filter(|entry| entry.key.leaf != Mechanism::Unexplained)
 }
 
 fn nobody(thread: ThreadKey) -> Step {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::timeline::testing::{MS, TraceBuilder, key};
 use crate::timeline::{Timeline, build};
-use crate::trace::{CudaFamily, Device, Record, Span, SubmitGroup};
+use crate::trace::{CudaFamily, Device, Record, SubmitGroup};
 
 const A: u64 = 0xa000;
 const B: u64 = 0xb000;
@@ -50,16 +50,22 @@ fn known(device: u32) -> On {
 
 #[test]
 fn a_run_is_split_where_its_contexts_are_on_different_devices() {
-    let run = vec![group(A, 10 * MS, 3), group(B, 20 * MS, 5), group(A, 50 * MS, 1)];
+    let run = vec![group(A, 10 * MS, 3), group(B, 10 * MS + 1, 5), group(A, 10 * MS + 2, 1)];
     // CUDA's ordinals need not be NVML's indices: the lower of those seen is the lower of the list.
-    let trace = two(|_| [50.0, 50.0]).run(1, run).context(1, A, 4).context(1, B, 7);
+    let trace = two(|_| [50.0, 50.0])
+        .run(1, run)
+        .run(1, vec![group(A, 50 * MS, 1)])
+        .run(1, vec![group(B, 70 * MS, 1)])
+        .context(1, A, 4)
+        .context(1, B, 7);
     let placed = place(&build(trace.records()), None);
-    assert_eq!([placed[0].submits, placed[1].submits], [4, 5]);
+    assert_eq!([placed[0].submits, placed[1].submits], [5, 6]);
     let ends = |i: usize| {
-        placed[i].placed.iter().filter_map(|p| p.submit).collect::<std::collections::BTreeSet<_>>()
+        let submits = placed[i].placed.iter().filter_map(|p| p.submit);
+        submits.map(|at| at / MS).collect::<std::collections::BTreeSet<_>>()
     };
-    assert!(ends(0).contains(&(10 * MS)) && !ends(0).contains(&(20 * MS)), "{:?}", ends(0));
-    assert!(ends(1).contains(&(20 * MS)) && !ends(1).contains(&(10 * MS)), "{:?}", ends(1));
+    assert!(ends(0).contains(&50) && !ends(0).contains(&70), "{:?}", ends(0));
+    assert!(ends(1).contains(&70) && !ends(1).contains(&50), "{:?}", ends(1));
     assert!(placed.iter().flat_map(|d| &d.placed).all(|p| !p.device_inferred));
 }
 
@@ -156,10 +162,11 @@ fn an_mps_server_is_no_feeder_and_its_clients_are_where_it_is_listed() {
         .thread(1, 1, "client")
         .thread(2, 2, "client")
         .submits(1, 10 * MS, 10 * MS, 1)
-        .submits(2, 60 * MS, 60 * MS, 1);
+        .submits(2, 40 * MS, 40 * MS, 1)
+        .submits(1, 80 * MS, 80 * MS, 1);
     let timeline = build(trace.records());
     let placed = place(&timeline, None);
-    assert_eq!([placed[0].submits, placed[1].submits], [0, 2]);
+    assert_eq!([placed[0].submits, placed[1].submits], [0, 3]);
     assert!(placed[1].placed.iter().all(|p| !p.device_inferred));
     let feeders: Vec<_> = placed[1].placed.iter().filter_map(|p| p.feeder.map(|k| k.tid)).collect();
     assert!(feeders.contains(&1) && feeders.contains(&2), "{feeders:?}");

@@ -131,7 +131,9 @@ impl DeviceMap {
             // A process on an instance may be listed for the whole device too.
             on.retain(|d| instance(d));
         }
-        let all: BTreeSet<u32> = timeline.devices.keys().copied().collect();
+        let split = timeline.devices.keys().any(instance);
+        let whole = |d: &u32| timeline.devices.get(d).is_some_and(|t| t.device.mig) && !instance(d);
+        let all: BTreeSet<u32> = timeline.devices.keys().copied().filter(|d| !(split && whole(d))).collect();
         // Whoever is in no list where the lists name an MPS server is a client of one.
         let servers = leaders(timeline).filter(|(_, comm)| comm.starts_with(SERVER)).map(|(pid, _)| pid);
         let served: BTreeSet<u32> = servers.filter_map(|pid| listed.get(&pid)).flatten().copied().collect();

@@ -84,6 +84,7 @@ impl Placing {
             ns: span.len(),
             reason,
             launch_bound: true,
+            in_waits: false,
             feeder: Some(burst.feeder),
         });
     }

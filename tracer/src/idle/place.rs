@@ -147,7 +147,8 @@ fn in_waits(
     into.take(timeline, edges, &gaps, agreement);
     let burst = edges.bursts.partition_point(|b| b.span.start < window.end).checked_sub(1);
     let inside = mass.saturating_sub(outside);
-    let reason = if inside <= window.len() / 200 {
+    let rounding = inside <= window.len() / 200;
+    let reason = if rounding {
         "less than the rounding of the device's reading"
     } else {
         "inside synchronise calls that waited for longer than kernels ran"
@@ -157,6 +158,7 @@ fn in_waits(
         ns: inside,
         reason: reason.into(),
         launch_bound: false,
+        in_waits: !rounding,
         feeder: burst.map(|b| edges.bursts[b].feeder),
     });
     next

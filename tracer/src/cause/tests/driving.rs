@@ -131,13 +131,44 @@ fn a_wait_for_another_devices_feeder_names_the_rank_and_what_held_it_up() {
             .on_device(device, WORKER)
             .submits(WORKER, 10 * MS, 11 * MS, 1)
             .all_reduce(WORKER, 5 * MS, 0, 7, (3, 8))
-            .wait(WORKER, 50 * MS, 190 * MS, 190 * MS, |w| {
-                w.read(3, IMAGE).kernel(PAGE).interrupt(DISK_INTERRUPT)
-            })
+            .wait(WORKER, 0, 200 * MS, 200 * MS, |w| w.read(3, IMAGE).kernel(PAGE).interrupt(DISK_INTERRUPT))
     };
     let rank = wait(|t| other(t, 1), |w| w.read(3, PIPE).woken_by(WORKER));
     assert_eq!((rank.mechanism, rank.leaf), (Mechanism::PeerCollective, Mechanism::StorageRead));
     assert_eq!(culprit(&rank), "rank 3 (pid 20, GPU 1)");
     let same_device = wait(|t| other(t, 0), |w| w.read(3, PIPE).woken_by(WORKER));
     assert_eq!(same_device.mechanism, Mechanism::StorageRead);
+}
+
+#[test]
+fn idle_inside_waits_is_the_devices_only_if_all_of_them_waited_for_kernels() {
+    let cause = |trace: TraceBuilder| {
+        let timeline = build(trace.records());
+        let unplaced = UnplacedIdle {
+            span: Span::new(0, 200 * MS),
+            ns: 50 * MS,
+            reason: "inside synchronise calls".into(),
+            launch_bound: false,
+            in_waits: true,
+            feeder: Some(key(FEEDER)),
+        };
+        let idle = DeviceIdle {
+            window: timeline.span,
+            busy_ns: 950 * MS,
+            idle_ns: 50 * MS,
+            unplaced: vec![unplaced],
+            ..DeviceIdle::default()
+        };
+        attribute(&timeline, &idle).causes.swap_remove(0)
+    };
+    let step = |t: TraceBuilder, at: u64, copies: bool| {
+        let t = t.launches(FEEDER, 0, at * MS, at * MS + 1, 9);
+        let t = if copies { t.copies(FEEDER, 0, at * MS + 2, at * MS + 2, 1, 1) } else { t };
+        t.call(FEEDER, CudaFamily::Synchronize, "cuCtxSynchronize", (at + 1) * MS, (at + 90) * MS)
+    };
+    let kernels = step(step(trace(), 0, false), 100, false);
+    assert_eq!(cause(kernels).mechanism, Mechanism::DeviceGap);
+    let mixed = cause(step(step(trace(), 0, false), 100, true));
+    assert_eq!(mixed.mechanism, Mechanism::Unexplained);
+    assert_eq!(mixed.note.as_deref(), Some("inside synchronise calls"));
 }

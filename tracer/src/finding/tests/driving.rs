@@ -95,6 +95,7 @@ fn silences_are_told_only_where_launches_were_watched() {
         ns: 50 * MS,
         reason: "between submits".into(),
         launch_bound: true,
+        in_waits: false,
         feeder: Some(key(10)),
     });
     let timeline = build(trace.records());

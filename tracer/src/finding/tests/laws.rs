@@ -44,7 +44,7 @@ proptest! {
             submits.iter().fold(0_u64, |n, s| n.saturating_add(s.launches))
         };
         for thread in timeline.threads.values() {
-            let Some(on) = map.of_thread(thread).filter(|on| !on.inferred) else { continue };
+            let Some(on) = map.of_thread(thread).filter(|on| !on.inferred && !on.devices.is_empty()) else { continue };
             let parts: Vec<_> = on.devices.iter().flat_map(|&d| feeders(&timeline, &map, d).0).collect();
             let parts = parts.iter().filter(|t| t.key == thread.key);
             let split = parts.fold(0_u64, |n, t| n.saturating_add(sum(&t.submits)));

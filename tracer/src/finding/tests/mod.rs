@@ -45,6 +45,7 @@ fn slow_disk() -> (Timeline, Vec<(DeviceIdle, Ledger)>) {
             ns: 100 * MS,
             reason: "no silence held it".into(),
             launch_bound: false,
+            in_waits: false,
             feeder: None,
         }],
         unknown: vec![(Span::new(9000 * MS, 9800 * MS), UnknownReason::PowerContradicts)],

@@ -72,7 +72,12 @@ fn window(page: &mut Page, gpu: &Gpu) {
         told(marks[1], "idle", gpu.idle_ns),
         told(marks[2], "unknown", gpu.unknown_ns),
     );
-    page.line(&[(Ink::Plain, "  "), (Ink::Busy, &busy), (Ink::Strong, &idle), (Ink::Unknown, &unknown)]);
+    let legend = [(Ink::Busy, &*busy), (Ink::Strong, &*idle), (Ink::Unknown, unknown.trim_end())];
+    if 2 + legend.iter().map(|(_, text)| width(text)).sum::<usize>() <= page.columns {
+        page.line(&[(Ink::Plain, "  "), legend[0], legend[1], legend[2]]);
+    } else {
+        legend.iter().for_each(|&part| page.line(&[(Ink::Plain, "  "), part]));
+    }
 }
 
 /// Beside the ledger, never in it: a collective kernel keeps the device busy while it waits.
