@@ -2,4 +2,6 @@
 
 pub mod binary;
 pub mod device;
+pub mod driver;
 pub mod privileged;
+pub mod signal;

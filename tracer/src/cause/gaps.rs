@@ -76,7 +76,7 @@ fn without_feeder(walker: &Walker<'_>, device: u32, span: Span) -> Vec<Entry> {
         let entry = Entry::leaf(span.len(), Mechanism::NoDemand, None, nobody(ThreadKey::default()));
         return vec![entry];
     }
-    if let Some(feeder) = last_submitter(context, &owners, span.start) {
+    if let Some(feeder) = last_submitter(context, device, &owners, span.start) {
         return walker.feeder(feeder, span, None);
     }
     // Whether a process that never submitted anything waits for work can be seen from its first thread.
@@ -106,15 +106,12 @@ fn owners(context: &Context<'_>, device: u32, span: Span) -> Vec<u32> {
     let Some(track) = context.timeline.devices.get(&device) else { return Vec::new() };
     // A process is listed once when it appears where lists do not change, or at every tick.
     let mut last: BTreeMap<u32, Ns> = BTreeMap::new();
-    if track.processes.is_empty() {
-        // The library lists nobody (another pid namespace): whoever submits is on the device.
-        let submits =
-            context.timeline.threads.values().filter_map(|t| Some((t.pid, t.submits.first()?.first)));
-        last.extend(submits.filter(|&(_, first)| first < span.end));
-    }
-    for process in track.processes.iter().filter(|p| p.at < span.end) {
-        last.insert(process.pid, process.at);
-    }
+    // Not all are listed: clients of an MPS server, processes of another pid namespace.
+    let here = |pid: u32| context.map.of_process(pid).is_some_and(|on| on.devices.contains(&device));
+    let submits = context.timeline.threads.values().filter_map(|t| Some((t.pid, t.submits.first()?.first)));
+    last.extend(submits.filter(|&(pid, first)| first < span.end && here(pid)));
+    let listed = track.processes.iter().filter(|p| p.at < span.end && !context.map.is_between(p.pid));
+    last.extend(listed.map(|p| (p.pid, p.at)));
     let alive = |pid: u32| {
         let mut threads = context.process(pid).iter().filter_map(|&k| context.thread(k)).peekable();
         threads.peek().is_none() || threads.any(|t| t.exited.is_none_or(|x| x > span.start))
@@ -122,12 +119,12 @@ fn owners(context: &Context<'_>, device: u32, span: Span) -> Vec<u32> {
     last.into_keys().filter(|&pid| alive(pid)).collect()
 }
 
-fn last_submitter(context: &Context<'_>, owners: &[u32], before: Ns) -> Option<ThreadKey> {
+fn last_submitter(context: &Context<'_>, device: u32, owners: &[u32], before: Ns) -> Option<ThreadKey> {
     owners
         .iter()
         .flat_map(|&pid| context.process(pid))
         .filter_map(|&key| {
-            let thread = context.recorded(key)?;
+            let thread = context.recorded(key).filter(|_| context.may_feed(key, device))?;
             let index = thread.submits.partition_point(|s| s.first <= before);
             Some((thread.submits.get(index.checked_sub(1)?)?.last, key))
         })

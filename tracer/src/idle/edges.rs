@@ -1,16 +1,14 @@
 //! What host edges say of one device: its submits, and the calls that wait for it or leave it empty.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::cost::AVERAGE;
+use super::devices::{DeviceMap, feeders};
 use super::drain::synchronise;
 use super::queue::{Event, What};
 use super::runs::{Burst, Kind, Run, Silence, of_thread, silences};
 use crate::timeline::{Thread, Timeline};
 use crate::trace::{CudaCall, CudaFamily, Ns, Span};
-
-/// Names of processes that stand between jobs and a device and submit nothing of their own.
-const BETWEEN: &str = "nvidia-cuda-mps";
 
 /// All edges of one device, in order.
 #[derive(Debug, Default)]
@@ -33,8 +31,9 @@ pub(super) struct Edges {
 }
 
 impl Edges {
-    pub(super) fn of_device(timeline: &Timeline, device: u32) -> Self {
-        let (threads, inferred) = feeders(timeline, device);
+    pub(super) fn of_device(timeline: &Timeline, map: &DeviceMap, device: u32) -> Self {
+        let (threads, inferred) = feeders(timeline, map, device);
+        let threads: Vec<&Thread> = threads.iter().map(AsRef::as_ref).collect();
         let mut runs: Vec<Run> = threads.iter().flat_map(|t| of_thread(t)).collect();
         runs.sort_unstable();
         let (silences, bursts) = silences(&runs);
@@ -103,33 +102,6 @@ impl Edges {
         let i = self.copies.partition_point(|c| c.end < span.start);
         self.copies.get(i).is_some_and(|c| c.start < span.end)
     }
-}
-
-/// The threads whose submits count for `device`, and whether that is a guess.
-fn feeders(timeline: &Timeline, device: u32) -> (Vec<&Thread>, bool) {
-    let mut listed: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
-    for (&index, track) in &timeline.devices {
-        for process in &track.processes {
-            listed.entry(process.pid).or_default().insert(index);
-        }
-    }
-    let only = timeline.devices.len() <= 1;
-    let mut inferred = false;
-    let mut threads = Vec::new();
-    for thread in timeline.threads.values() {
-        let edges = !thread.submits.is_empty() || !thread.calls.is_empty();
-        if !edges || thread.comm.starts_with(BETWEEN) {
-            continue;
-        }
-        let on = listed.get(&thread.pid);
-        if on.is_some_and(|on| !on.contains(&device)) {
-            continue;
-        }
-        let certain = only || on.is_some_and(|on| on.len() == 1);
-        inferred |= !certain;
-        threads.push(thread);
-    }
-    (threads, inferred)
 }
 
 /// Stretches with copies, in order and apart.

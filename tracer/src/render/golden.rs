@@ -2,7 +2,7 @@
 //! `INSTA_UPDATE=always cargo test -p whyidle --lib render::` rewrites the files.
 
 use super::fit::width;
-use super::{Style, WIDTH, escape, flame, json, sample, text};
+use super::{Style, WIDTH, escape, flame, json, sample};
 use crate::finding::Report;
 
 const UNICODE: Style = Style { colour: false, unicode: true };
@@ -20,6 +20,10 @@ fn all() -> [(&'static str, Report); 7] {
     ]
 }
 
+fn text(report: &Report, style: Style) -> String {
+    super::text(report, style, WIDTH)
+}
+
 fn compare(name: &str, content: &str) {
     let mut settings = insta::Settings::clone_current();
     settings.set_prepend_module_to_snapshot(false);
@@ -33,6 +37,7 @@ fn text_reports() {
         compare(&format!("{name}.text"), &text(&report, UNICODE));
     }
     compare("slow_disk.ascii", &text(&sample::slow_disk(), ASCII));
+    compare("slow_disk.narrow", &super::text(&sample::slow_disk(), UNICODE, 60));
     compare("slow_disk.colour", &text(&sample::slow_disk(), Style { colour: true, unicode: true }));
 }
 

@@ -1,5 +1,8 @@
 //! The report's rules on hand-made ledgers.
 
+mod driving;
+mod laws;
+
 use super::*;
 use crate::cause::{Mechanism, attribute};
 use crate::idle::{PlacedIdle, UnplacedIdle};
