@@ -1,119 +1,148 @@
-//! A CUDA driver or collective library as a framework sees it: loaded, and called by exported names.
+//! A job's side of the CUDA driver: the library as a framework sees it, by its exported names.
 
-use std::ffi::{CString, c_int, c_void};
+use std::ffi::{CString, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-/// Arguments at most, all of them integers or pointers. More than a function takes do it no harm.
-const ARGUMENTS: usize = 11;
+/// A context that sleeps while it waits, `CU_CTX_SCHED_BLOCKING_SYNC`.
+pub const BLOCKING_SYNC: c_uint = 4;
+/// `CU_STREAM_NON_BLOCKING`: waits for no other stream and none for it.
+const NON_BLOCKING: c_uint = 1;
 
-type Entry = unsafe extern "C" fn(
-    usize,
-    usize,
-    usize,
-    usize,
-    usize,
-    usize,
-    usize,
-    usize,
-    usize,
-    usize,
-    usize,
-) -> c_int;
-
-/// A loaded library.
+/// The library, loaded, with a context in the calling thread.
 #[derive(Clone, Copy, Debug)]
-pub struct Library(*mut c_void);
-
-impl Library {
-    /// # Panics
-    /// It cannot be loaded.
-    #[must_use]
-    pub fn load(path: &Path) -> Self {
-        let name = CString::new(path.as_os_str().as_bytes()).expect("no NUL");
-        // SAFETY: loads a library of this workspace.
-        let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
-        assert!(!library.is_null(), "{} cannot be loaded", path.display());
-        Self(library)
-    }
-
-    /// Address of an exported function.
-    ///
-    /// # Panics
-    /// It is not exported.
-    #[must_use]
-    pub fn address(&self, name: &str) -> usize {
-        let text = CString::new(name).expect("no NUL");
-        // SAFETY: an open library and a C string.
-        let address = unsafe { libc::dlsym(self.0, text.as_ptr()) };
-        assert!(!address.is_null(), "{name} is not exported");
-        address.expose_provenance()
-    }
-
-    /// Calls an exported function that takes integers and pointers; gives its result.
-    ///
-    /// # Panics
-    /// It is not exported.
-    pub fn call(&self, name: &str, arguments: &[usize]) -> c_int {
-        // SAFETY: by this ABI a function that takes fewer words ignores the rest.
-        let entry: Entry = unsafe { std::mem::transmute::<usize, Entry>(self.address(name)) };
-        let mut a = [0; ARGUMENTS];
-        a[..arguments.len()].copy_from_slice(arguments);
-        // SAFETY: the caller's values, of the kinds the function takes.
-        unsafe { entry(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10]) }
-    }
-
-    /// Likewise, of a function that succeeds.
-    ///
-    /// # Panics
-    /// It fails.
-    pub fn ok(&self, name: &str, arguments: &[usize]) {
-        assert_eq!(self.call(name, arguments), 0, "{name}");
-    }
-
-    /// Likewise, of one that gives a handle or an address at its first argument.
-    pub fn made(&self, name: &str, rest: &[usize]) -> usize {
-        let mut made = 0_usize;
-        let mut arguments = vec![(&raw mut made).addr()];
-        arguments.extend(rest);
-        self.ok(name, &arguments);
-        made
-    }
-
-    /// Initialises the driver, with a context on a device.
-    #[must_use]
-    pub fn context(&self, flags: usize, device: usize) -> usize {
-        self.ok("cuInit", &[0]);
-        self.made("cuCtxCreate_v2", &[flags, device])
-    }
-
-    /// A function of a module of its own, whose name says what it does.
-    #[must_use]
-    pub fn function(&self, name: &str) -> usize {
-        let text = CString::new(name).expect("no NUL");
-        let module = self.made("cuModuleLoadData", &[c"".as_ptr().addr()]);
-        self.made("cuModuleGetFunction", &[module, text.as_ptr().addr()])
-    }
-
-    /// A stream that does not wait for the legacy one.
-    #[must_use]
-    pub fn stream(&self) -> usize {
-        self.made("cuStreamCreate", &[1])
-    }
-
-    pub fn launch(&self, function: usize, grid: [usize; 3], stream: usize) {
-        self.ok("cuLaunchKernel", &[function, grid[0], grid[1], grid[2], 1, 1, 1, 0, stream]);
-    }
+pub struct Cuda {
+    library: *mut c_void,
 }
 
-/// `CUlaunchConfig`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct LaunchConfig {
-    pub grid: [u32; 3],
-    pub block: [u32; 3],
-    pub shared_bytes: u32,
-    pub stream: usize,
-    pub attributes: usize,
-    pub attribute_count: u32,
+struct LaunchConfig {
+    grid: [c_uint; 3],
+    block: [c_uint; 3],
+    shared_bytes: c_uint,
+    stream: usize,
+    attributes: usize,
+    attribute_count: c_uint,
+}
+
+/// Calls an entry point and demands success.
+macro_rules! call {
+    ($cuda:expr, $name:expr, $($value:expr => $type:ty),*) => {{
+        let address = $cuda.address($name);
+        // SAFETY: an exported entry point with the driver API's signature.
+        let entry: unsafe extern "C" fn($($type),*) -> c_int = unsafe { std::mem::transmute(address) };
+        // SAFETY: the values are of the API's kinds and pointers are valid.
+        assert_eq!(unsafe { entry($($value),*) }, 0, "{}", $name);
+    }};
+}
+
+impl Cuda {
+    /// Loads a library and makes a context with `flags` on its first device.
+    ///
+    /// # Panics
+    /// It is no CUDA driver, or has no device.
+    #[must_use]
+    pub fn load(path: &Path, flags: c_uint) -> Self {
+        let path = CString::new(path.as_os_str().as_bytes()).expect("no NUL");
+        // SAFETY: loads a library of this workspace.
+        let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
+        assert!(!library.is_null(), "{path:?} cannot be loaded");
+        let cuda = Self { library };
+        call!(cuda, "cuInit", 0 => c_uint);
+        let mut context = 0_usize;
+        call!(cuda, "cuCtxCreate_v2", &raw mut context => *mut usize, flags => c_uint, 0 => c_int);
+        cuda
+    }
+
+    fn address(&self, name: &str) -> *mut c_void {
+        let text = CString::new(name).expect("no NUL");
+        // SAFETY: an open library and a C string.
+        let address = unsafe { libc::dlsym(self.library, text.as_ptr()) };
+        assert!(!address.is_null(), "{name} is not exported");
+        address
+    }
+
+    /// A kernel that lasts as its name says, `k_5ms`.
+    #[must_use]
+    pub fn kernel(&self, name: &str) -> usize {
+        let (mut module, mut function) = (0_usize, 0_usize);
+        let name = CString::new(name).expect("no NUL");
+        call!(self, "cuModuleLoadData", &raw mut module => *mut usize, name.as_ptr().cast() => *const c_void);
+        call!(self, "cuModuleGetFunction",
+            &raw mut function => *mut usize, module => usize, name.as_ptr() => *const libc::c_char);
+        function
+    }
+
+    /// A stream that runs beside all others.
+    #[must_use]
+    pub fn stream(&self) -> usize {
+        let mut stream = 0;
+        call!(self, "cuStreamCreate", &raw mut stream => *mut usize, NON_BLOCKING => c_uint);
+        stream
+    }
+
+    pub fn launch(&self, function: usize, stream: usize) {
+        let none = std::ptr::null_mut::<c_void>();
+        call!(self, "cuLaunchKernel", function => usize,
+            1 => c_uint, 1 => c_uint, 1 => c_uint, 1 => c_uint, 1 => c_uint, 1 => c_uint, 0 => c_uint,
+            stream => usize, none => *mut c_void, none => *mut c_void);
+    }
+
+    /// By `cuLaunchKernelEx`, or the form of it that is given.
+    pub fn launch_ex(&self, name: &str, function: usize, stream: usize) {
+        let config = LaunchConfig {
+            grid: [1; 3],
+            block: [1; 3],
+            shared_bytes: 0,
+            stream,
+            attributes: 0,
+            attribute_count: 0,
+        };
+        let none = std::ptr::null_mut::<c_void>();
+        call!(self, name, &raw const config => *const LaunchConfig, function => usize,
+            none => *mut c_void, none => *mut c_void);
+    }
+
+    /// Kernels captured into a graph that can be launched.
+    #[must_use]
+    pub fn graph(&self, kernels: &[usize], stream: usize) -> usize {
+        let (mut graph, mut exec) = (0_usize, 0_usize);
+        call!(self, "cuStreamBeginCapture_v2", stream => usize, 0 => c_int);
+        for kernel in kernels {
+            self.launch(*kernel, stream);
+        }
+        call!(self, "cuStreamEndCapture", stream => usize, &raw mut graph => *mut usize);
+        call!(self, "cuGraphInstantiateWithFlags",
+            &raw mut exec => *mut usize, graph => usize, 0 => libc::c_ulonglong);
+        exec
+    }
+
+    pub fn launch_graph(&self, exec: usize, stream: usize) {
+        call!(self, "cuGraphLaunch", exec => usize, stream => usize);
+    }
+
+    /// Waits for everything of the context.
+    pub fn synchronize(&self) {
+        call!(self, "cuCtxSynchronize",);
+    }
+
+    /// By `cuStreamSynchronize`, or the form of it that is given.
+    pub fn synchronize_stream(&self, name: &str, stream: usize) {
+        call!(self, name, stream => usize);
+    }
+
+    #[must_use]
+    pub fn event(&self) -> usize {
+        let mut event = 0;
+        call!(self, "cuEventCreate", &raw mut event => *mut usize, 0 => c_uint);
+        event
+    }
+
+    pub fn record(&self, event: usize, stream: usize) {
+        call!(self, "cuEventRecord", event => usize, stream => usize);
+    }
+
+    pub fn wait_for(&self, event: usize) {
+        call!(self, "cuEventSynchronize", event => usize);
+    }
 }

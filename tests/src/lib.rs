@@ -4,4 +4,7 @@ pub mod binary;
 pub mod board;
 pub mod cuda;
 pub mod device;
+pub mod driver;
+pub mod library;
 pub mod privileged;
+pub mod signal;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use gpu_sim_timeline::clock;
-use whyidle_tests::cuda::Library;
 use whyidle_tests::device::SimulatedDevice;
+use whyidle_tests::library::Library;
 
 const MS: u64 = 1_000_000;
 const BLOCKING_SYNC: usize = 4;

@@ -10,8 +10,8 @@ use whyidle::trace::{
     Collective, CopyDirection, CudaCall, CudaContext, CudaFamily, Record, SubmitGroup, Submits,
 };
 use whyidle_tests::board::Board;
-use whyidle_tests::cuda::{LaunchConfig, Library};
 use whyidle_tests::device::SimulatedDevice;
+use whyidle_tests::library::{LaunchConfig, Library};
 use whyidle_tests::privileged::{Child, Observed, attach, lacking, observe_with};
 
 const MS: u64 = 1_000_000;

@@ -249,5 +249,3 @@ unsafe fn send(s: *mut CudaState, result: i32, flags: u32, repeats: u64, now: u6
         0
     }
 }
-
-const _: () = assert!(layout::ROWS.is_power_of_two());

@@ -97,7 +97,7 @@ fn cookie(ctx: &impl EbpfContext) -> u64 {
 /// Where the arguments of an entry point lie.
 #[inline(always)]
 fn row(id: u32) -> u64 {
-    CALLS.get(id & (layout::ROWS - 1)).copied().unwrap_or(0)
+    if id >= layout::ROWS { 0 } else { CALLS.get(id).copied().unwrap_or(0) }
 }
 
 #[inline(always)]

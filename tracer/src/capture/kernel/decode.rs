@@ -8,6 +8,7 @@ use tracer_ebpf::wire::{self, kind};
 use super::decode_cuda::{self, HostMemory};
 use super::decode_wait;
 use super::kallsyms::Entries;
+use super::trap::TrapCost;
 use crate::trace::{
     File, MajorFault, Ns, Record, Sample, Socket, Stack, StackId, StackKind, TargetKind, ThreadExec,
     ThreadExit, ThreadKey, ThreadSeen, WakerContext,
@@ -40,6 +41,8 @@ pub struct Decoder {
     pub since: HashMap<ThreadKey, Ns>,
     /// Host memory that CUDA calls pinned, by process.
     pub(super) host_memory: HostMemory,
+    /// What probes add to a call, zeros until measured.
+    pub trap: TrapCost,
     pub attached_at: Ns,
 }
 

@@ -72,7 +72,7 @@ impl Decoder {
             .iter()
             .enumerate()
             .filter(|(_, row)| row.count > 0)
-            .map(|(at, row)| group(row, at >= GROUPS, wire.context))
+            .map(|(at, row)| self.group(row, at >= GROUPS, wire.context))
             .collect();
         let Run { mut first, mut last, .. } = wire.run;
         if first == 0 {
@@ -90,6 +90,24 @@ impl Decoder {
             copies: wire.run.copies,
             user_stack: wire.run.user_stack,
             groups,
+        }
+    }
+
+    fn group(&self, row: &Group, rest: bool, context: u64) -> SubmitGroup {
+        SubmitGroup {
+            rest,
+            family: family(row.what & 0xff),
+            context: if rest { 0 } else { context },
+            stream: row.stream,
+            function: row.function,
+            grid: row.grid,
+            direction: direction(row.what >> 8),
+            count: row.count,
+            first: row.first,
+            last: row.last.max(row.first),
+            bytes: row.bytes,
+            timed: row.timed,
+            call_ns: row.call_ns.saturating_sub(row.timed.saturating_mul(self.trap.inside_call_ns())),
         }
     }
 
@@ -169,24 +187,6 @@ impl Decoder {
                 what: state.what,
             })
         })
-    }
-}
-
-fn group(row: &Group, rest: bool, context: u64) -> SubmitGroup {
-    SubmitGroup {
-        rest,
-        family: family(row.what & 0xff),
-        context: if rest { 0 } else { context },
-        stream: row.stream,
-        function: row.function,
-        grid: row.grid,
-        direction: direction(row.what >> 8),
-        count: row.count,
-        first: row.first,
-        last: row.last.max(row.first),
-        bytes: row.bytes,
-        timed: row.timed,
-        call_ns: row.call_ns,
     }
 }
 
