@@ -70,6 +70,7 @@ impl Edges {
             pinned: call.told.pinned,
             exit_by_next: false,
             repeats: 0,
+            recorded_at: 0,
         };
         match known.family {
             CudaFamily::Launch | CudaFamily::GraphLaunch | CudaFamily::Memset | CudaFamily::Copy => {

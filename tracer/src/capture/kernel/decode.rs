@@ -100,9 +100,6 @@ impl Decoder {
         match &record {
             Record::ThreadExit(gone) => {
                 self.since.remove(&gone.key);
-                if gone.key.tid == gone.pid {
-                    self.host_memory.ended(gone.pid);
-                }
             }
             Record::Thread(seen) if seen.born.is_some() && seen.key.tid == seen.pid => {
                 self.host_memory.born(seen.pid);
