@@ -3,6 +3,7 @@
 //! `kernel::tracer` is the door to the kernel side; `cuda` finds driver libraries and the offsets of their entry
 //! points, `driver` attaches to them; `recorder` ties both, the process table and the device signal together.
 
+pub mod bottom_halves;
 pub mod cgroup;
 pub mod cuda;
 pub mod devices;

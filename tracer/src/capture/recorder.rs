@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::CaptureError;
+use super::bottom_halves::BottomHalves;
 use super::cuda::policy::Mode;
 use super::devices::Feed;
 use super::driver::DriverCalls;
@@ -109,6 +110,7 @@ pub struct Recorder {
     utilisation: Utilisation,
     trouble: Option<String>,
     kernel_cost: KernelCost,
+    bottom_halves: BottomHalves,
 }
 
 impl std::fmt::Debug for Recorder {
@@ -153,6 +155,7 @@ impl Recorder {
             utilisation: Utilisation::default(),
             trouble: None,
             kernel_cost: KernelCost::default(),
+            bottom_halves: BottomHalves::default(),
         };
         recorder.say_devices();
         recorder.driver.begin(start, &mut |record| recorder.sink.append(&record));
@@ -215,6 +218,7 @@ impl Recorder {
         let detached = tracer.finish(&mut |record| sink.take(record));
         for polled in devices.last(at, LAST_READINGS) {
             polled.readings.into_iter().for_each(|r| sink.take(Record::Reading(r)));
+            polled.others.into_iter().for_each(|r| sink.take(r));
         }
         if let Some(silent) = devices.silent_before(at) {
             let reason =
@@ -260,6 +264,9 @@ impl Recorder {
                 self.sink.append(&Record::CgroupTick(tick));
             }
         }
+        for counter in self.bottom_halves.tick(now) {
+            self.sink.append(&Record::Counter(counter));
+        }
         self.sink.enricher.tick();
         if let Some(per_time) = self.kernel_cost.tick(self.ticks, now, &self.tracer) {
             self.governor.kernel(per_time);
@@ -298,6 +305,7 @@ impl Recorder {
                 self.utilisation.reading(&reading);
                 self.sink.take(Record::Reading(reading));
             }
+            polled.others.into_iter().for_each(|r| self.sink.take(r));
             for process in self.utilisation.processes(polled.processes) {
                 self.sink.take(Record::DeviceProcess(process));
             }

@@ -68,6 +68,10 @@ pub struct Recording {
     /// CPU samples a second on the watched threads, 0 for none
     #[arg(long, hide_short_help = true, value_name = "HZ", value_parser = clap::value_parser!(u64).range(0..=999))]
     pub sample_hz: Option<u64>,
+    /// Watches every call into the NVIDIA driver, also where only the system call's tracepoints can (there each
+    /// system call of the host pays for it); without it those are watched in bursts
+    #[arg(long, hide_short_help = true)]
+    pub ioctls: bool,
 }
 
 impl Recording {
@@ -82,6 +86,7 @@ impl Recording {
             || self.threshold.is_some()
             || !self.nvidia_major.is_empty()
             || self.sample_hz.is_some()
+            || self.ioctls
     }
 
     #[must_use]
@@ -98,6 +103,7 @@ impl Recording {
             sample_hz: self.sample_hz.unwrap_or(default.sample_hz),
             all,
             nvidia_majors: self.majors(),
+            ioctls: self.ioctls,
             ..default
         }
     }

@@ -14,7 +14,7 @@ use super::live::LiveLine;
 use super::options::{Common, Recording};
 use super::range::Range;
 use super::record::say_where;
-use super::report::style;
+use super::report::{columns, style};
 use super::session::Session;
 use super::user::User;
 use crate::capture::recorder::{Ending, Progress, TARGETS_EXITED, Watch};
@@ -66,7 +66,8 @@ impl Run {
         let report = analyse(&recorded.path, Range::default(), None)?.report;
         let mut out = std::io::stderr();
         // The command may own standard output; where standard error is closed there is nobody to tell.
-        drop(out.write_all(render::text(&report, style(out.is_terminal())).as_bytes()));
+        let text = render::text(&report, style(out.is_terminal()), columns(&out));
+        drop(out.write_all(text.as_bytes()));
         say_where(&recorded);
         // Before the command is waited for: it goes on without probes.
         let settled = recorded.settle();

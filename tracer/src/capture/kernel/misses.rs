@@ -40,6 +40,7 @@ fn class(program: &str) -> LossClass {
         p if p.starts_with("task_") || p.starts_with("process_") => LossClass::Lifecycle,
         p if p.starts_with("block_") => LossClass::Block,
         p if p.starts_with("cuda_") => LossClass::Cuda,
+        p if p.starts_with("ioctl_") => LossClass::Ioctl,
         "cpu_sample" => LossClass::Sample,
         _ => LossClass::Fault,
     }
@@ -55,5 +56,6 @@ mod tests {
         assert_eq!(class("process_exit"), LossClass::Lifecycle);
         assert_eq!(class("filemap_fault"), LossClass::Fault);
         assert_eq!(class("block_issue_q"), LossClass::Block);
+        assert_eq!(class("ioctl_return"), LossClass::Ioctl);
     }
 }

@@ -15,6 +15,7 @@ use super::btf::Kernel;
 use super::copies::Copies;
 use super::cuda::{EntryPoint, Layer};
 use super::decode::Decoder;
+use super::ioctls::Ioctls;
 use super::kallsyms::Entries;
 use super::log::{self, KernelLog};
 use super::now::now;
@@ -25,6 +26,7 @@ use super::trap::{self, Tried};
 use super::undo::Detaching;
 use super::uprobes::{Attach, Runs, Uprobes, Way};
 use super::{load, misses, open, probes, syscalls};
+use crate::capture::host;
 use crate::trace::{Loss, LossCause, LossClass, Ns, ProbeStatus, Record, TargetKind};
 
 /// Losses go out at most this often.
@@ -44,6 +46,9 @@ pub struct Config {
     pub all: bool,
     /// Character-device majors taken as the NVIDIA driver's.
     pub nvidia_majors: Vec<u32>,
+    /// Every call into the driver is seen whatever that costs the host's system calls, where the driver's own
+    /// entry points cannot be probed; else in bursts.
+    pub ioctls: bool,
     /// Threads that may be adopted because they wake targets often.
     pub adopt_cap: u32,
     /// Bytes per ring buffer, a power of two.
@@ -59,6 +64,7 @@ impl Default for Config {
             sample_hz: 99,
             all: false,
             nvidia_majors: vec![195],
+            ioctls: false,
             adopt_cap: 64,
             ring_bytes: 8 << 20,
             uprobe_links: Way::Many,
@@ -77,6 +83,7 @@ pub struct Tracer {
     cuda: maps::HashMap<MapData, u32, CudaState>,
     decoder: Decoder,
     adoption: Adoption,
+    ioctls: Ioctls,
     probes: Vec<ProbeStatus>,
     /// Records made here, handed out with the next drain.
     pending: Vec<Record>,
@@ -118,12 +125,14 @@ impl Tracer {
         let cuda = take(&mut ebpf, "CUDA")?;
         let cpus = aya::util::online_cpus()
             .map_err(|(path, e)| CaptureError::Kernel { what: path.into(), source: Box::new(e) })?;
-        let statuses = probes::attach(&mut ebpf, &btf, &kernel, config.sample_hz, &cpus);
+        let mut statuses = probes::attach(&mut ebpf, &btf, &kernel, config.sample_hz, &cpus);
         if let Some(first) = statuses.first()
             && statuses.iter().all(|s| !s.attached)
         {
             return Err(CaptureError::NoProbe { reason: format!("{}: {}", first.name, first.reason) });
         }
+        let driver = host::has_majors(&config.nvidia_majors);
+        let ioctls = Ioctls::new(&mut ebpf, &mut statuses, config.ioctls, driver, attached_at)?;
         let mut tracer = Self {
             uprobes: Uprobes::new(copies, links),
             rings,
@@ -133,6 +142,7 @@ impl Tracer {
             cuda,
             decoder: Decoder::new(Entries::running(), attached_at),
             adoption: Adoption::new(config.adopt_cap),
+            ioctls,
             probes: statuses,
             pending: Vec::new(),
             processes: HashSet::new(),
@@ -339,6 +349,7 @@ impl Tracer {
             log.flush();
         }
         self.tables.flush(at, sink)?;
+        self.ioctls.tick(&mut self.ebpf, self.tables.turn(), at, sink)?;
         if at >= self.losses_at + LOSSES_EVERY {
             self.losses(at, sink)?;
         }
@@ -377,6 +388,7 @@ impl Tracer {
         std::thread::sleep(LAST_RUN);
         self.drain(sink)?;
         self.tables.flush(now(), sink)?;
+        self.ioctls.finish(self.tables.turn(), end, sink)?;
         self.losses(now(), sink)?;
         open::waits(&self.threads, &self.decoder, sleepers, &switched, end, sink)?;
         open::cuda(&self.cuda, &self.decoder, sink)?;
