@@ -2,9 +2,10 @@
 
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf};
+use tracer_ebpf::wire::cuda::{Handle, Recorded, layout};
 use tracer_ebpf::wire::{
-    BlockStats, CpuWait, CudaState, IoctlKey, IoctlStart, IoctlValue, RanKey, RanValue, ThreadState, TotalKey,
-    TotalValue, call, control, loss,
+    BlockStats, CollectiveState, Communicator, CpuWait, CudaState, IoctlKey, IoctlStart, IoctlValue, RanKey,
+    RanValue, RunState, ThreadState, TotalKey, TotalValue, call, control, loss,
 };
 
 /// `BPF_F_MMAPABLE`: userspace sets single bytes, which an element-wise update could not do without a race.
@@ -26,6 +27,34 @@ pub static BLANK_CUDA: Array<CudaState> = Array::with_max_entries(1, 0);
 
 #[map]
 pub static CUDA: HashMap<u32, CudaState> = HashMap::with_max_entries(4096, 0);
+
+#[map]
+pub static BLANK_RUN: Array<RunState> = Array::with_max_entries(1, 0);
+
+/// By thread and context, see `probes::cuda::thread::run_key`.
+#[map]
+pub static RUNS: HashMap<u32, RunState> = HashMap::with_max_entries(2048, 0);
+
+/// `wire::cuda::layout`, by `EntryPoint::id`.
+#[map]
+pub static CALLS: Array<u64> = Array::with_max_entries(layout::ROWS, 0);
+
+/// Where and when events were last recorded.
+#[map]
+pub static EVENTS: LruHashMap<Handle, Recorded> = LruHashMap::with_max_entries(8192, 0);
+
+/// Ordinal of the device that a context is on.
+#[map]
+pub static DEVICES: LruHashMap<Handle, u32> = LruHashMap::with_max_entries(1024, 0);
+
+#[map]
+pub static BLANK_COLLECTIVE: Array<CollectiveState> = Array::with_max_entries(1, 0);
+
+#[map]
+pub static COLLECTIVES: HashMap<u32, CollectiveState> = HashMap::with_max_entries(1024, 0);
+
+#[map]
+pub static COMMUNICATORS: LruHashMap<Handle, Communicator> = LruHashMap::with_max_entries(1024, 0);
 
 #[map]
 pub static TOTALS: HashMap<TotalKey, TotalValue> = HashMap::with_max_entries(32_768, 0);

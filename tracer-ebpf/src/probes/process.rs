@@ -146,6 +146,7 @@ pub fn process_exit(ctx: BtfTracePointContext) -> i32 {
                 (*out).pad = 0;
             }
         });
+        super::cuda::exits(tid);
         if THREADS.remove(tid).is_err() {
             // It never switched while it was a target.
             return 0;

@@ -2,6 +2,7 @@
 //! of a record is written and userspace can read it as plain data.
 
 pub mod block;
+pub mod collective;
 pub mod cuda;
 pub mod fields;
 pub mod file;
@@ -12,7 +13,8 @@ pub mod settings;
 pub mod stack;
 
 pub use block::BlockStats;
-pub use cuda::{CudaCall, CudaState, Submits};
+pub use collective::{Collective, CollectiveState, Communicator};
+pub use cuda::{CudaCall, CudaContext, CudaState, RunState, Submits};
 pub use fields::{FIELDS, Field, MISSING, Offsets};
 pub use file::{FileInfo, NAME_BYTES, NAMES};
 pub use ioctl::{IoctlKey, IoctlStart, IoctlValue};
@@ -36,6 +38,8 @@ pub mod kind {
     pub const THREAD: u32 = 9;
     pub const EXEC: u32 = 10;
     pub const EXIT: u32 = 11;
+    pub const CUDA_CONTEXT: u32 = 20;
+    pub const COLLECTIVE: u32 = 21;
 }
 
 /// Rows of the loss counters: `LOSSES[class * CAUSES + cause]`, one table per processor. `capture` says which
@@ -138,6 +142,10 @@ mod pod {
         super::Fault,
         super::Submits,
         super::CudaCall,
+        super::CudaContext,
+        super::RunState,
+        super::Collective,
+        super::cuda::Group,
         super::Thread,
         super::Exec,
         super::Exit,

@@ -22,7 +22,8 @@ impl Layer {
             | CudaFamily::Allocate
             | CudaFamily::Free
             | CudaFamily::HostAllocate
-            | CudaFamily::Load => Self::Rare,
+            | CudaFamily::Load
+            | CudaFamily::Collective => Self::Rare,
             CudaFamily::Launch
             | CudaFamily::Memset
             | CudaFamily::EventQuery

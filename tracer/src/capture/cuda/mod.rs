@@ -4,6 +4,7 @@
 //! symbol look-up; by mapping because containers and wheels hide the library from every fixed path.
 
 pub mod bypass;
+mod collectives;
 mod layer;
 mod library;
 mod names;

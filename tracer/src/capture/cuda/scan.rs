@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use super::collectives;
 use super::library::{FileKey, Library, LibraryError, file_key};
 use super::runtime;
 use crate::symbol::maps::{self, MapsLine};
@@ -85,7 +86,7 @@ impl Libraries {
         let mut seen = HashSet::new();
         let mut candidates = Vec::new();
         let read = maps::read(pid, |line| {
-            if is_driver(&line) && seen.insert(line.file) {
+            if (is_driver(&line) || is_collective(&line)) && seen.insert(line.file) {
                 candidates.push(line);
             }
         });
@@ -103,7 +104,7 @@ impl Libraries {
                 }
             }
         }
-        !candidates.is_empty()
+        candidates.iter().any(is_driver)
     }
 
     /// `None` if it is known already.
@@ -132,6 +133,10 @@ fn open_mapped(pid: u32, line: &MapsLine) -> io::Result<File> {
 pub(super) fn is_driver(line: &MapsLine) -> bool {
     let name = line.path().file_name().unwrap_or_default().as_bytes();
     line.is_file() && name.strip_prefix(b"libcuda.so").is_some_and(|rest| rest.is_empty() || rest[0] == b'.')
+}
+
+fn is_collective(line: &MapsLine) -> bool {
+    line.is_file() && collectives::is_library(line.path())
 }
 
 /// `libcudart.so`, `libcudart.so.12`.

@@ -6,6 +6,7 @@ mod adopt;
 pub mod btf;
 mod copies;
 pub mod decode;
+mod decode_cuda;
 mod decode_wait;
 mod filtered;
 mod ioctls;

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use aya::maps::{Array, MapData};
 use aya::{Ebpf, maps};
-use tracer_ebpf::wire::{CudaState, ThreadState, call};
+use tracer_ebpf::wire::{CudaState, RunState, ThreadState, call};
 
 use super::CaptureError;
 use super::adopt::Adoption;
 use super::btf::Kernel;
 use super::copies::Copies;
-use super::cuda::{EntryPoint, Layer};
+use super::cuda::{self, EntryPoint, Layer};
 use super::decode::Decoder;
 use super::ioctls::Ioctls;
 use super::kallsyms::Entries;
@@ -81,6 +81,7 @@ pub struct Tracer {
     pids: Pids,
     threads: maps::HashMap<MapData, u32, ThreadState>,
     cuda: maps::HashMap<MapData, u32, CudaState>,
+    runs: maps::HashMap<MapData, u32, RunState>,
     decoder: Decoder,
     adoption: Adoption,
     ioctls: Ioctls,
@@ -123,6 +124,7 @@ impl Tracer {
         let pids = Pids::new(&mut ebpf)?;
         let threads = take(&mut ebpf, "THREADS")?;
         let cuda = take(&mut ebpf, "CUDA")?;
+        let runs = take(&mut ebpf, "RUNS")?;
         let cpus = aya::util::online_cpus()
             .map_err(|(path, e)| CaptureError::Kernel { what: path.into(), source: Box::new(e) })?;
         let mut statuses = probes::attach(&mut ebpf, &btf, &kernel, config.sample_hz, &cpus);
@@ -140,6 +142,7 @@ impl Tracer {
             pids,
             threads,
             cuda,
+            runs,
             decoder: Decoder::new(Entries::running(), attached_at),
             adoption: Adoption::new(config.adopt_cap),
             ioctls,
@@ -391,29 +394,36 @@ impl Tracer {
         self.ioctls.finish(self.tables.turn(), end, sink)?;
         self.losses(now(), sink)?;
         open::waits(&self.threads, &self.decoder, sleepers, &switched, end, sink)?;
-        open::cuda(&self.cuda, &self.decoder, sink)?;
+        open::cuda(&self.cuda, &self.runs, &mut self.decoder, sink)?;
         Ok(detaching)
     }
 }
 
-/// Majors and system calls.
+/// Majors, system calls and driver calls.
 fn fill_tables(ebpf: &mut Ebpf, config: &Config) -> Result<(), CaptureError> {
     let failed = |e| CaptureError::Kernel { what: "filling a map".into(), source: Box::new(e) };
     // Borrowed, not taken: a map that is closed here is not there when the programs are loaded.
-    let mut majors: Array<&mut MapData, u8> = borrow(ebpf, "MAJORS")?;
+    let mut majors: Array<_, u8> = borrow(ebpf, "MAJORS")?;
     for major in &config.nvidia_majors {
         if *major < majors.len() {
             majors.set(*major, 1, 0).map_err(failed)?;
         }
     }
-    let mut calls: Array<&mut MapData, u8> = borrow(ebpf, "SYSCALLS")?;
+    let mut calls: Array<_, u8> = borrow(ebpf, "SYSCALLS")?;
     for (nr, row) in syscalls::CALLS.iter().filter(|(nr, _)| *nr < call::ROWS) {
         calls.set(*nr, *row, 0).map_err(failed)?;
+    }
+    let mut driver: Array<_, u64> = borrow(ebpf, "CALLS")?;
+    for entry in cuda::names() {
+        driver.set(entry.id, entry.layout, 0).map_err(failed)?;
     }
     Ok(())
 }
 
-fn borrow<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<Array<&'a mut MapData, u8>, CaptureError> {
+fn borrow<'a, V: aya::Pod>(
+    ebpf: &'a mut Ebpf,
+    name: &str,
+) -> Result<Array<&'a mut MapData, V>, CaptureError> {
     let map = ebpf.map_mut(name).ok_or_else(|| missing(name))?;
     Array::try_from(map).map_err(|e| CaptureError::Kernel { what: name.into(), source: Box::new(e) })
 }

@@ -12,7 +12,7 @@ use tracer_ebpf::wire::cuda::cookie;
 use super::copies::{Copies, Copy};
 use super::cuda::pristine::Site;
 use super::cuda::{EntryPoint, Layer};
-use super::decode::family_position;
+use super::decode_cuda::family_position;
 use super::probed;
 use super::raw::{self, FdInfo, MultiTarget};
 use super::undo::Detaching;

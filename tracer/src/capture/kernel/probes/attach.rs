@@ -124,7 +124,10 @@ fn one_line(error: &ProgramError) -> String {
     if let ProgramError::LoadError { io_error, verifier_log } = error {
         tracing::debug!(%verifier_log, "program refused");
         let log = verifier_log.to_string();
-        let last = log.lines().rev().find(|l| !l.is_empty() && !l.starts_with("processed ")).unwrap_or("");
+        // What the verifier counted comes last.
+        let counts = ["processed ", "stack depth ", "verification time "];
+        let says = |l: &&str| !l.is_empty() && !counts.iter().any(|c| l.starts_with(c));
+        let last = log.lines().rev().find(says).unwrap_or("");
         return format!("the kernel refused the program: {io_error}; {last}");
     }
     let mut text = error.to_string();
