@@ -141,6 +141,19 @@ impl Buffer {
         kept
     }
 
+    /// The driver's clock is known now: what was taken from after it is garbage, and the next read goes on from
+    /// the last sample before it.
+    pub(super) fn forget_after(&mut self, latest_us: u64) {
+        if self.last_us <= latest_us {
+            return;
+        }
+        let (good, future) = self.recent.iter().partition::<Vec<Stamped>, _>(|s| s.stamp_us <= latest_us);
+        self.garbage.future += future.len() as u64;
+        self.future.extend(future.iter().map(|s| s.stamp_us));
+        self.last_us = good.last().map_or(0, |s| s.stamp_us);
+        self.recent = good.into();
+    }
+
     /// The value nearest to a stamp, if one lies within `tolerance_us`.
     pub(super) fn near(&self, stamp_us: u64, tolerance_us: u64) -> Option<f64> {
         let nearest = self.recent.iter().min_by_key(|s| s.stamp_us.abs_diff(stamp_us))?;
@@ -213,6 +226,16 @@ mod tests {
         assert_eq!(buffer.garbage, Garbage { future: 2, ..Garbage::default() });
         // Not garbage after all: the clock they are on was another.
         assert_eq!(buffer.keep(stamps(&[9_000, 9_001]), None), Brought::New(stamps(&[9_000, 9_001])));
+    }
+
+    #[test]
+    fn what_was_taken_from_the_future_is_forgotten_once_the_clock_is_known() {
+        let mut buffer = Buffer::new(Sampling::GpuUtilization);
+        buffer.keep(stamps(&[10, 20, 9_000]), None);
+        buffer.forget_after(25);
+        assert_eq!((buffer.last_us, buffer.garbage.future), (20, 1));
+        assert_eq!(buffer.keep(stamps(&[9_000, 30]), Some(35)), Brought::New(stamps(&[30])));
+        assert_eq!(buffer.garbage, Garbage { future: 1, ..Garbage::default() });
     }
 
     #[test]

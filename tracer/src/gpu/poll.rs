@@ -18,6 +18,9 @@ use super::told::Told;
 use super::window::{Moment, Period, Sampled, Windows};
 use crate::trace::{DeviceProcess, Ns, Reading, Record};
 
+/// Stamps looked at for the clock they are on.
+const NEWEST: usize = 3;
+
 /// What is kept of a device between polls.
 #[derive(Debug)]
 pub(super) struct DevicePoll {
@@ -188,8 +191,16 @@ impl DevicePoll {
     fn learn(&mut self, samples: &[Stamped], clocks: Clocks, fresh: bool) {
         let stamps: Vec<u64> = samples.iter().map(|s| s.stamp_us).collect();
         self.period.add(&stamps);
-        if let Some(&newest) = stamps.last() {
-            self.clock.observe(newest, clocks, self.period.ns(), fresh);
+        let period = self.period.ns();
+        // The newest may be garbage: then those before it tell the clock.
+        for (back, &stamp) in stamps.iter().rev().take(NEWEST).enumerate() {
+            self.clock.observe(stamp, clocks, period, fresh && back == 0);
+            if let Some(latest) = self.clock.latest_us(clocks, period) {
+                for buffer in [&mut self.utilization, &mut self.memory, &mut self.power] {
+                    buffer.forget_after(latest);
+                }
+                break;
+            }
         }
     }
 
