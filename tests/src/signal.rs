@@ -63,19 +63,22 @@ pub fn row<'a>(polled: &'a Polled, name: &str) -> &'a ProbeStatus {
 #[must_use]
 pub fn states(polled: &Polled) -> Vec<&DeviceState> {
     let all = polled.others.iter();
-    all.filter_map(|record| if let Record::DeviceState(state) = record { Some(state) } else { None }).collect()
+    all.filter_map(|record| if let Record::DeviceState(state) = record { Some(state) } else { None })
+        .collect()
 }
 
 #[must_use]
 pub fn events(polled: &Polled) -> Vec<&DeviceEvent> {
     let all = polled.others.iter();
-    all.filter_map(|record| if let Record::DeviceEvent(event) = record { Some(event) } else { None }).collect()
+    all.filter_map(|record| if let Record::DeviceEvent(event) = record { Some(event) } else { None })
+        .collect()
 }
 
 #[must_use]
 pub fn clocks(polled: &Polled) -> Vec<&DeviceClock> {
     let all = polled.others.iter();
-    all.filter_map(|record| if let Record::DeviceClock(clock) = record { Some(clock) } else { None }).collect()
+    all.filter_map(|record| if let Record::DeviceClock(clock) = record { Some(clock) } else { None })
+        .collect()
 }
 
 /// A counter's last value.

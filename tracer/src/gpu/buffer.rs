@@ -61,11 +61,16 @@ impl Buffer {
         }
     }
 
-    /// Everything since the last read. `latest_us`: the driver's clock now, where that is known.
+    /// Everything since the last read. `latest_us` is shown what came and says what the driver's clock stands at
+    /// now, where that is known.
     ///
     /// # Errors
     /// The device did not answer.
-    pub(super) fn read(&mut self, device: &Device<'_>, latest_us: Option<u64>) -> Result<Brought, NvmlError> {
+    pub(super) fn read(
+        &mut self,
+        device: &Device<'_>,
+        latest_us: impl FnOnce(&[Stamped]) -> Option<u64>,
+    ) -> Result<Brought, NvmlError> {
         if self.unsupported.is_some() {
             return Ok(Brought::Unsupported);
         }
@@ -86,6 +91,7 @@ impl Buffer {
             .map(|s| Stamped { stamp_us: s.timestamp, value: number(&s.value) })
             .filter(|s| s.stamp_us > 0)
             .collect();
+        let latest_us = latest_us(&all);
         Ok(self.keep(all, latest_us))
     }
 
