@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use super::calls::Queued;
 use super::classify;
+use super::context::Context;
 use super::entry::{Entry, Step, scale};
 use super::files;
 use super::kernel_stacks::Sleep;
@@ -10,7 +12,7 @@ use super::syscalls::Call;
 use super::walk::{Place, Walker};
 use super::{Mechanism, calls, syscalls};
 use crate::timeline::{ShortWait, Thread};
-use crate::trace::{CudaCall, CudaFamily, Span, ThreadKey};
+use crate::trace::{CopyDirection, CudaCall, CudaFamily, Ns, Span, ThreadKey};
 
 impl Walker<'_> {
     /// Short waits of a stretch, known as totals only.
@@ -53,20 +55,27 @@ impl Walker<'_> {
 }
 
 /// What running inside a driver call means, where the call itself says it.
-pub(super) fn inside_call(thread: &Thread, ns: u64, call: &CudaCall) -> Option<Entry> {
+pub(super) fn inside_call(
+    context: &Context<'_>,
+    thread: &Thread,
+    span: Span,
+    ns: u64,
+    call: &CudaCall,
+) -> Option<Entry> {
     if calls::synchronises(call) {
-        return Some(inside_synchronise(thread, ns, call));
+        return Some(inside_synchronise(context, thread, span.end, ns, call));
     }
-    let long = call.exit.is_some_and(|x| x - call.entry.min(x) >= calls::SLOW_LAUNCH);
     let (mechanism, what) = match call.family {
-        CudaFamily::Copy if calls::copies_back(call) => (Mechanism::CopyTransfer, "copies inside"),
-        CudaFamily::Copy => (Mechanism::CopyPageable, "copies inside"),
+        CudaFamily::Copy => return Some(inside_copy(thread, "running", ns, call)),
         CudaFamily::Allocate | CudaFamily::Free | CudaFamily::HostAllocate => {
             (Mechanism::DriverAlloc, "inside")
         }
         CudaFamily::Load => (Mechanism::DriverLoad, "inside"),
-        CudaFamily::Launch | CudaFamily::GraphLaunch if long => {
-            (Mechanism::DriverLoad, "loads or compiles inside")
+        _ if calls::loads(context, thread, call) => (Mechanism::DriverLoad, "loads or compiles inside"),
+        _ if calls::is_long_launch(thread, call) => {
+            let own = step(thread.key, "running", &format!("inside {}", call.name));
+            let reason = "inside a long launch of a function that had been launched before";
+            return Some(Entry::unexplained(ns, reason, own).with_stacks(0, call.user_stack));
         }
         _ => return None,
     };
@@ -74,10 +83,49 @@ pub(super) fn inside_call(thread: &Thread, ns: u64, call: &CudaCall) -> Option<E
     Some(Entry::leaf(ns, mechanism, None, own).with_stacks(0, call.user_stack))
 }
 
-pub(super) fn inside_synchronise(thread: &Thread, ns: u64, call: &CudaCall) -> Entry {
+/// A copy that the thread itself sees through. Only memory seen to be pinned is taken not to be pageable.
+pub(super) fn inside_copy(thread: &Thread, state: &'static str, ns: u64, call: &CudaCall) -> Entry {
+    let on_device = matches!(call.direction, Some(CopyDirection::DeviceToDevice | CopyDirection::Peer))
+        || call.name.contains("DtoD")
+        || call.name.contains("Peer");
+    let pageable = !calls::copies_back(call) && !on_device && call.pinned != Some(true);
+    let what = match call.pinned {
+        None if pageable => format!("copies inside {}, from memory not seen to be pinned", call.name),
+        _ => format!("copies inside {}", call.name),
+    };
+    let mechanism = if pageable { Mechanism::CopyPageable } else { Mechanism::CopyTransfer };
+    Entry::leaf(ns, mechanism, None, step(thread.key, state, &what)).with_stacks(0, call.user_stack)
+}
+
+/// Idle up to `end` in a call that waits for the device: no cause where it is the calls before that the device
+/// has yet to begin.
+pub(super) fn inside_synchronise(
+    context: &Context<'_>,
+    thread: &Thread,
+    end: Ns,
+    ns: u64,
+    call: &CudaCall,
+) -> Entry {
     let own = step(thread.key, "waits for the device", &format!("inside {}", call.name));
-    let reason = format!("the host waited in {} while the device reads idle", call.name);
-    Entry::unexplained(ns, reason, own).with_stacks(0, call.user_stack)
+    let copy = call.family == CudaFamily::Copy;
+    let last = call.exit.is_some_and(|exit| end >= exit);
+    let leaf = match calls::queued(context, thread, call) {
+        // Whatever was queued before it is done: at its end the copy itself is under way.
+        _ if copy && last => Ok(Mechanism::CopyTransfer),
+        Queued::Nothing | Queued::Copies if copy => Ok(Mechanism::CopyTransfer),
+        Queued::Copies => Ok(Mechanism::CopyTransfer),
+        Queued::Kernels if !copy => Ok(Mechanism::DeviceGap),
+        Queued::Nothing => Err(format!("the host waited in {} while the device reads idle", call.name)),
+        Queued::Kernels | Queued::Both => Err(format!(
+            "the host waited in {} for kernels and copies; which of them the device had yet to begin is not known",
+            call.name
+        )),
+    };
+    match leaf {
+        Ok(mechanism) => Entry::leaf(ns, mechanism, None, own),
+        Err(reason) => Entry::unexplained(ns, reason, own),
+    }
+    .with_stacks(0, call.user_stack)
 }
 
 pub(super) fn step(thread: ThreadKey, state: &'static str, what: &str) -> Step {

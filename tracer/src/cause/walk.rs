@@ -7,7 +7,7 @@ use std::rc::Rc;
 use super::claims;
 use super::classify::classify;
 use super::context::Context;
-use super::ends::{inside_call, inside_synchronise, step};
+use super::ends::{inside_call, inside_copy, inside_synchronise, step};
 use super::entry::{Claim, Entry, Step, join, scale};
 use super::item::item;
 use super::kernel_stacks::Sleep;
@@ -52,6 +52,7 @@ struct Block<'t> {
     class: Option<Sleep>,
     call: Option<&'t CudaCall>,
     start: Ns,
+    end: Ns,
     ns: u64,
 }
 
@@ -135,7 +136,9 @@ impl<'a> Walker<'a> {
     ) {
         let class = thread.off_cpu.get(index).and_then(|off| classify(&self.context, off));
         let key = (waits::last_piece(thread, index), class, call.map(|c| c.entry));
-        let block = blocks.entry(key).or_insert(Block { index, class, call, start: part.start, ns: 0 });
+        let new = Block { index, class, call, start: part.start, end: part.end, ns: 0 };
+        let block = blocks.entry(key).or_insert(new);
+        block.end = part.end;
         block.ns += part.len();
     }
 
@@ -213,7 +216,9 @@ impl<'a> Walker<'a> {
             }
             _ => entries.extend(self.work(thread, span, ns, call)),
         }
-        let claim = call.and_then(|c| claims::of_call(&self.context, c));
+        let claim = call.and_then(|c| {
+            claims::of_call(&self.context, c).or_else(|| claims::of_launch(&self.context, thread, c))
+        });
         entries.into_iter().map(|e| e.claimed(claim.as_ref())).collect()
     }
 
@@ -224,7 +229,7 @@ impl<'a> Walker<'a> {
         }
         if let Some(call) =
             call.filter(|c| !matches!(c.family, CudaFamily::EventQuery | CudaFamily::SetContext))
-            && let Some(entry) = inside_call(thread, ns, call)
+            && let Some(entry) = inside_call(&self.context, thread, span, ns, call)
         {
             return vec![entry];
         }
@@ -285,7 +290,8 @@ impl<'a> Walker<'a> {
         let own = step(thread.key, "blocked", &what);
         let stacks = (off.kernel_stack, off.user_stack);
         if let Some(call) = block.call.filter(|c| calls::synchronises(c)) {
-            return vec![inside_synchronise(thread, ns, call).with_stacks(stacks.0, stacks.1)];
+            let entry = inside_synchronise(&self.context, thread, block.end, ns, call);
+            return vec![entry.with_stacks(stacks.0, stacks.1)];
         }
         let claim = claims::of_wait(&self.context, thread, off, end, class, block.call);
         let leaf = |mut entry: Entry| {
@@ -298,10 +304,15 @@ impl<'a> Walker<'a> {
                 match claim.as_ref().filter(|c| c.mechanism.stage() == Stage::Driver) {
                     // Inside the driver the wait itself is as far as a chain can see.
                     Some(claim) => leaf(Entry::leaf(ns, claim.mechanism, None, own)),
+                    None if block.call.is_some_and(|c| c.family == CudaFamily::Copy) => {
+                        let copy = block.call.map(|call| inside_copy(thread, "blocked", ns, call));
+                        copy.map_or_else(Vec::new, leaf)
+                    }
                     None => leaf(Entry::unexplained(ns, reason, own)),
                 }
             }
             Next::Follow(giver) => {
+                let claim = claim.or_else(|| claims::of_peer(&self.context, giver));
                 let child = claims::of_child(&self.context, thread, giver, end.woken.unwrap_or(end.ran));
                 let entries = self.delivered(thread, giver, last, block, place);
                 let own = Step { waits_for: Some(giver), ..own };

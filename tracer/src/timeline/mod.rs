@@ -5,6 +5,8 @@
 mod apportion;
 #[cfg(test)]
 pub(crate) mod arbitrary;
+#[cfg(test)]
+mod arbitrary_cuda;
 mod build;
 mod identity;
 mod lag;
@@ -14,6 +16,7 @@ mod model;
 mod order;
 mod shorts;
 mod slices;
+mod spans;
 #[doc(hidden)]
 pub mod testing;
 mod waits;
@@ -25,4 +28,5 @@ pub use apportion::{apportion, prefix_share};
 pub use build::build;
 pub use lag::{Lag, lag, work};
 pub use model::*;
+pub use spans::{total, union, without};
 pub use waits::{WaitObject, wait_object};

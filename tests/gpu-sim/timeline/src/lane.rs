@@ -14,6 +14,9 @@ pub struct Lane {
     index: usize,
 }
 
+/// End of an interval that nobody knows yet; readers take it to last until now.
+pub const OPEN: u64 = u64::MAX;
+
 /// What a piece of work means for the readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
@@ -57,6 +60,15 @@ impl Lane {
         match work {
             Work::Kernel => append(&rings.busy, &lane.busy, interval),
             Work::Copy => append(&rings.copies, &lane.copies, interval),
+        }
+    }
+
+    /// Says when the last work, pushed with the end [`OPEN`], ends.
+    pub fn close(&self, timeline: &Timeline, end: u64) {
+        let (lane, rings) = (&timeline.shared().lanes[self.index], &timeline.shared().rings[self.index]);
+        if let Some(last) = lane.busy.load(Relaxed).checked_sub(1) {
+            let last = slot(&rings.busy, last);
+            last.end.store(end.max(last.start.load(Relaxed)), Release);
         }
     }
 

@@ -11,6 +11,7 @@ pub(crate) const PROCESSES: usize = 64;
 pub(crate) const LANES: usize = 128;
 /// Events a device remembers for those who wait for them.
 pub(crate) const EVENTS: usize = 64;
+pub(crate) const MEETINGS: usize = 1024;
 /// Busy intervals kept per lane: over 60 s of 2,000 launches a second, none of them touching.
 pub const RING: usize = 131_072;
 /// Copies kept per lane; only readings of the last seconds ask for them.
@@ -28,9 +29,22 @@ pub(crate) struct Shared {
     pub(crate) realtime_offset: AtomicI64,
     pub(crate) boottime_offset: AtomicI64,
     pub(crate) states: [StateSlot; DEVICES],
+    /// Counts arrivals at meetings; a futex.
+    pub(crate) arrivals: AtomicU32,
+    pub(crate) reserved_too: AtomicU32,
+    pub(crate) meetings: [MeetingSlot; MEETINGS],
     pub(crate) processes: [ProcessSlot; PROCESSES],
     pub(crate) lanes: [LaneSlot; LANES],
     pub(crate) rings: [Rings; LANES],
+}
+
+#[repr(C)]
+pub(crate) struct MeetingSlot {
+    /// 0: free.
+    pub(crate) key: AtomicU64,
+    pub(crate) latest: AtomicU64,
+    pub(crate) arrived: AtomicU32,
+    pub(crate) parted: AtomicU32,
 }
 
 #[repr(C)]

@@ -9,6 +9,7 @@ pub mod interval;
 mod lane;
 mod layout;
 mod map;
+mod meeting;
 mod process;
 pub mod settings;
 pub mod signal;
@@ -16,8 +17,9 @@ mod state;
 pub mod truth;
 
 pub use interval::Interval;
-pub use lane::{Lane, Work};
+pub use lane::{Lane, OPEN, Work};
 pub use layout::{DEVICES, RING};
 pub use map::Timeline;
 pub use process::{Mps, Process, RunningProcess};
 pub use state::{Event, State};
+pub use meeting::{Key, Meeting};

@@ -4,7 +4,7 @@ use super::tally::{self, Line};
 use crate::cause::{Cause, Mechanism};
 use crate::finding::{Gpu, Report};
 use crate::render::figure::{points, share, time};
-use crate::render::page::{Ink, Page, WIDTH};
+use crate::render::page::{Ink, Page};
 use crate::render::word;
 
 pub(super) fn write(page: &mut Page, report: &Report) {
@@ -78,7 +78,7 @@ fn reason(page: &Page, gpu: &Gpu, first: &Line<'_>) -> String {
     let largest = first.causes.iter().max_by_key(|c| c.ns).copied();
     if let Some(culprit) = largest.and_then(|c| c.culprit.as_ref()) {
         let (_, tie) = word::culprit(culprit);
-        text.push_str(&format!(" {tie} {}", page.name(&culprit.name, WIDTH / 2)));
+        text.push_str(&format!(" {tie} {}", page.name(&culprit.name, page.columns / 2)));
     }
     if let Some(who) = largest.and_then(|c| who(page, c)) {
         text.push_str(", ");
