@@ -58,7 +58,11 @@ fn watched(timeline: &Timeline, window: Span) -> String {
         ns += span.end.saturating_sub(from);
         end = end.max(span.end);
     }
-    if ns >= window.len() / 10 * 9 { String::new() } else { format!(" (watched for {} of the window)", seconds(ns)) }
+    if ns >= window.len() / 10 * 9 {
+        String::new()
+    } else {
+        format!(" (watched for {} of the window)", seconds(ns))
+    }
 }
 
 /// Run time of the memory manager's bottom halves, where it says that managed memory moves back and forth.
@@ -122,9 +126,7 @@ mod tests {
     #[test]
     fn a_busy_bottom_half_is_a_sign_and_a_quiet_one_is_none() {
         let ran = |ns: u64| {
-            let counter = |at, value| {
-                Record::Counter(Counter { at, name: "UVM GPU1 BH".into(), value })
-            };
+            let counter = |at, value| Record::Counter(Counter { at, name: "UVM GPU1 BH".into(), value });
             let trace = TraceBuilder::new(0, 1_000 * MS)
                 .record(counter(0, 5_000 * MS))
                 .record(counter(900 * MS, 5_000 * MS + ns));
