@@ -20,7 +20,11 @@ impl SimulatedDevice {
     pub fn new(settings: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let device = Self { folder };
-        for (built, named) in [("libsim_nvml.so", device.nvml()), ("libsim_cuda.so", device.cuda())] {
+        for (built, named) in [
+            ("libsim_nvml.so", device.nvml()),
+            ("libsim_cuda.so", device.cuda()),
+            ("libsim_nccl.so", device.nccl()),
+        ] {
             let built = libraries().join(built);
             std::fs::copy(&built, named).unwrap_or_else(|e| panic!("{}: {e}", built.display()));
         }
@@ -40,6 +44,11 @@ impl SimulatedDevice {
     #[must_use]
     pub fn cuda(&self) -> PathBuf {
         self.folder.path().join("libcuda.so.1")
+    }
+
+    #[must_use]
+    pub fn nccl(&self) -> PathBuf {
+        self.folder.path().join("libnccl.so.2")
     }
 
     /// A folder that goes with the device.
@@ -71,7 +80,8 @@ fn libraries() -> &'static Path {
             return folder;
         }
         let built = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--profile", profile, "-p", "gpu-sim-nvml", "-p", "gpu-sim-cuda"])
+            .args(["build", "--quiet", "--profile", profile])
+            .args(["-p", "gpu-sim-nvml", "-p", "gpu-sim-cuda", "-p", "gpu-sim-nccl"])
             .arg("--target-dir")
             .arg(folder.parent().expect("the target folder"))
             .current_dir(env!("CARGO_MANIFEST_DIR"))

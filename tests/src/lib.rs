@@ -1,5 +1,8 @@
 //! Harness shared by the tests that need real processes, probes or the simulated device.
 
 pub mod binary;
+pub mod cuda;
 pub mod device;
+pub mod driver;
 pub mod privileged;
+pub mod signal;

@@ -3,7 +3,8 @@
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf};
 use tracer_ebpf::wire::{
-    BlockStats, CpuWait, CudaState, RanKey, RanValue, ThreadState, TotalKey, TotalValue, call, control, loss,
+    BlockStats, CpuWait, CudaState, IoctlKey, IoctlStart, IoctlValue, RanKey, RanValue, ThreadState, TotalKey,
+    TotalValue, call, control, loss,
 };
 
 /// `BPF_F_MMAPABLE`: userspace sets single bytes, which an element-wise update could not do without a race.
@@ -70,6 +71,13 @@ pub static IN_FLIGHT: HashMap<u64, u64> = HashMap::with_max_entries(16_384, 0);
 
 #[map]
 pub static DISKS: HashMap<u32, BlockStats> = HashMap::with_max_entries(256, 0);
+
+/// ioctls under way on the NVIDIA driver's nodes, by thread.
+#[map]
+pub static IOCTLS_OPEN: HashMap<u32, IoctlStart> = HashMap::with_max_entries(8192, 0);
+
+#[map]
+pub static IOCTLS: HashMap<IoctlKey, IoctlValue> = HashMap::with_max_entries(4096, 0);
 
 #[inline(always)]
 pub fn epoch() -> u32 {

@@ -10,6 +10,9 @@ pub mod timeline;
 
 pub mod idle;
 
+pub mod eval;
+pub mod import;
+
 pub mod cause;
 
 pub mod finding;

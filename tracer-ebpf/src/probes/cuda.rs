@@ -5,11 +5,11 @@ use aya_ebpf::helpers::generated::{bpf_get_attach_cookie, bpf_ktime_get_ns};
 use aya_ebpf::macros::{uprobe, uretprobe};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use aya_ebpf::{EbpfContext, bindings::pt_regs};
-use tracer_ebpf::wire::cuda::{Run, family};
+use tracer_ebpf::wire::cuda::{Run, cookie, family};
 use tracer_ebpf::wire::{CudaCall, CudaState, SILENCE_NS, Submits, kind, loss};
 
 use super::fault::current_target;
-use crate::globals::setting;
+use crate::globals::{constant_cookie, setting};
 use crate::maps::{BLANK_CUDA, CUDA, threshold_ns};
 use crate::task::Current;
 use crate::{emit, stack};
@@ -83,12 +83,13 @@ fn sp(regs: *mut pt_regs) -> u64 {
 /// Family and entry-point id.
 #[inline(always)]
 fn cookie(ctx: &impl EbpfContext) -> (u32, u32) {
-    if setting!(have_cookie) == 0 {
-        return (family::LAUNCH, u32::MAX);
-    }
-    // SAFETY: the program's own context.
-    let cookie = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) };
-    ((cookie >> 32) as u32, cookie as u32)
+    let cookie = if setting!(have_cookie) == 0 {
+        constant_cookie()
+    } else {
+        // SAFETY: the program's own context.
+        unsafe { bpf_get_attach_cookie(ctx.as_ptr()) }
+    };
+    ((cookie >> cookie::FAMILY_SHIFT & cookie::FAMILY_MASK) as u32, cookie as u32)
 }
 
 /// Called from inside another probed call: the driver's own doing, counted with the outer one.

@@ -4,6 +4,7 @@
 mod block;
 mod cuda;
 mod fault;
+mod ioctl;
 mod process;
 mod sample;
 mod sched_switch;

@@ -171,23 +171,20 @@ unsafe fn keep_arguments(s: *mut ThreadState, prev: Task, regs: Regs, row: u8) -
     0
 }
 
-/// The command, and for `RM_CONTROL` the inner command, 8 bytes into the caller's structure.
 #[inline(always)]
 unsafe fn keep_ioctl(s: *mut ThreadState, regs: Regs) -> u32 {
-    const RM_CONTROL: u32 = 0x2a;
-    let command = regs.arg1() as u32;
-    // SAFETY: as above.
+    let kept = super::ioctl::command(regs.arg1() as u32, regs.arg2());
+    // SAFETY: by contract of the caller.
     unsafe {
-        (*s).ioctl_command = command;
-        // Type 'F' and both directions: UVM's raw numbers have neither.
-        if command >> 30 == 3 && (command >> 8) & 0xff == 0x46 && command & 0xff == RM_CONTROL {
-            let inner = regs.arg2().wrapping_add(8);
-            if bpf_probe_read_user((&raw mut (*s).ioctl_inner).cast(), 4, inner as *const _) == 0 {
-                return flags::IOCTL | flags::INNER;
+        (*s).ioctl_command = kept.command;
+        match kept.inner {
+            Some(inner) => {
+                (*s).ioctl_inner = inner;
+                flags::IOCTL | flags::INNER
             }
+            None => flags::IOCTL,
         }
     }
-    flags::IOCTL
 }
 
 #[inline(always)]

@@ -2,13 +2,21 @@
 
 use super::stack::MAX_FRAMES;
 
-/// `trace::CudaFamily` by position, the high half of a probe's cookie; the low half is `EntryPoint::id`.
+/// `trace::CudaFamily` by position, as cookies carry it.
 pub mod family {
     pub const LAUNCH: u32 = 0;
     pub const GRAPH_LAUNCH: u32 = 1;
     pub const COPY: u32 = 2;
     pub const MEMSET: u32 = 3;
     pub const SYNCHRONIZE: u32 = 4;
+}
+
+/// Parts of a probe's cookie; the low half is `EntryPoint::id`.
+pub mod cookie {
+    pub const FAMILY_SHIFT: u32 = 32;
+    pub const FAMILY_MASK: u64 = 0xffff;
+    /// Its return is wanted but not probed: the thread's next entry ends the call.
+    pub const NO_RETURN: u64 = 1 << 63;
 }
 
 /// A run of submits without a silence.

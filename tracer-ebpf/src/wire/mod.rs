@@ -5,6 +5,7 @@ pub mod block;
 pub mod cuda;
 pub mod fields;
 pub mod file;
+pub mod ioctl;
 pub mod process;
 pub mod sched;
 pub mod settings;
@@ -14,6 +15,7 @@ pub use block::BlockStats;
 pub use cuda::{CudaCall, CudaState, Submits};
 pub use fields::{FIELDS, Field, MISSING, Offsets};
 pub use file::{FileInfo, NAME_BYTES, NAMES};
+pub use ioctl::{IoctlKey, IoctlStart, IoctlValue};
 pub use process::{Exec, Exit, Thread};
 pub use sched::{
     CpuWait, OffCpu, OffCpuPath, PATH_BYTES, RanKey, RanValue, ThreadState, TotalKey, TotalValue, flags,
@@ -36,8 +38,8 @@ pub mod kind {
     pub const EXIT: u32 = 11;
 }
 
-/// Rows of the loss counters: `LOSSES[class * CAUSES + cause]`, one table per processor. The order is that of
-/// `trace::LossClass` and `trace::LossCause`, whose first variants these are.
+/// Rows of the loss counters: `LOSSES[class * CAUSES + cause]`, one table per processor. `capture` says which
+/// class and cause of the trace each is.
 pub mod loss {
     pub const OFF_CPU: u32 = 0;
     pub const WAIT_TOTAL: u32 = 1;
@@ -48,7 +50,8 @@ pub mod loss {
     pub const CUDA: u32 = 6;
     pub const BLOCK: u32 = 7;
     pub const FAULT: u32 = 8;
-    pub const CLASSES: u32 = 9;
+    pub const IOCTL: u32 = 9;
+    pub const CLASSES: u32 = 10;
 
     pub const RING_FULL: u32 = 0;
     pub const MAP_FULL: u32 = 1;
@@ -128,6 +131,9 @@ mod pod {
         super::OffCpuPath,
         super::Stack,
         super::FileInfo,
+        super::IoctlKey,
+        super::IoctlStart,
+        super::IoctlValue,
         super::Sample,
         super::Fault,
         super::Submits,

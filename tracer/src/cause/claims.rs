@@ -20,8 +20,8 @@ pub(crate) fn of_wait(
     call: Option<&CudaCall>,
 ) -> Option<Claim> {
     let ioctl = is_nvidia_ioctl(context, off);
-    if ioctl && last.waker.as_ref().is_some_and(|w| w.in_nvidia_ioctl && w.pid != off.pid) {
-        return Some(Claim::new(Mechanism::DriverLock, holder(context, last)));
+    if ioctl && let Some(holder) = driver_lock_holder(context, off, last) {
+        return Some(Claim::new(Mechanism::DriverLock, Some(holder)));
     }
     if let Some(claim) = call.and_then(|c| of_call(context, c).or_else(|| of_launch(context, thread, c))) {
         return Some(claim);
@@ -138,6 +138,18 @@ pub(crate) fn is_nvidia_ioctl(context: &Context<'_>, off: &OffCpu) -> bool {
             && context
                 .file(off)
                 .is_some_and(|f| files::is_device_of(f, &context.timeline.host.nvidia_majors)))
+}
+
+/// The process that let go of the driver's lock: another one, itself inside a call into the driver, and not only
+/// interrupted there.
+fn driver_lock_holder(context: &Context<'_>, off: &OffCpu, last: &OffCpu) -> Option<Culprit> {
+    let waker = last.waker.as_ref()?;
+    if !waker.in_nvidia_ioctl || waker.pid == off.pid || waker.context == WakerContext::Interrupt {
+        return None;
+    }
+    let thread = waker.thread.and_then(|key| context.thread(key));
+    let name = thread.map_or_else(|| format!("process {}", waker.pid), process_name);
+    Some(Culprit { kind: CulpritKind::Process, name })
 }
 
 fn holder(context: &Context<'_>, last: &OffCpu) -> Option<Culprit> {

@@ -19,6 +19,7 @@ mod kernel_names;
 mod kernel_stacks;
 mod merge;
 mod model;
+mod nvidia;
 mod running;
 mod schedule;
 mod syscalls;
@@ -37,6 +38,7 @@ pub use model::*;
 
 pub(crate) use jobs::role;
 pub(crate) use merge::seconds;
+pub(crate) use nvidia::command as nvidia_command;
 
 use crate::idle::DeviceIdle;
 use crate::timeline::Timeline;

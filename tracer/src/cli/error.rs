@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 
 use super::exit::Status;
 use crate::capture::CaptureError;
+use crate::capture::kernel::undo::LeftBehind;
 use crate::capture::selection::TargetError;
 use crate::gpu::GpuError;
+use crate::import::ImportError;
 use crate::render::flame::FlameError;
 use crate::trace::TraceError;
 
@@ -48,10 +50,14 @@ pub enum CliError {
     EndedAtOnce { what: String, trace: PathBuf },
     #[error("{}: no space left: {records} records are lost, all before them can be read with `whyidle report`; free some space or name another place with -o", path.display())]
     OutOfSpace { path: PathBuf, records: u64 },
+    #[error("{}: {source}", path.display())]
+    Import { path: PathBuf, source: ImportError },
     #[error(transparent)]
     Flame(#[from] FlameError),
     #[error("the report cannot be written as JSON: {0}")]
     Json(#[from] serde_json::Error),
+    #[error("{0}: the trace is whole; what is left goes when the watched processes end")]
+    LeftBehind(#[from] LeftBehind),
     #[error("{what}: {source}")]
     Io { what: &'static str, source: io::Error },
 }
@@ -88,6 +94,8 @@ impl CliError {
             Self::NoUser(_) => Status::Usage,
             Self::EndedAtOnce { .. } => Status::EndedAtOnce,
             Self::OutOfSpace { .. } => Status::OutOfSpace,
+            Self::Import { source, .. } => import(source),
+            Self::LeftBehind(_) => Status::StillAttached,
             Self::Flame(FlameError::Draw { .. }) | Self::Json(_) | Self::Io { .. } => Status::Failed,
             Self::Flame(_) => Status::NothingToDraw,
         }
@@ -112,6 +120,14 @@ fn trace(error: &TraceError) -> Status {
         TraceError::Empty { .. } | TraceError::NotATrace { .. } => Status::NotATrace,
         TraceError::LaterVersion { .. } => Status::LaterVersion,
         TraceError::RecordTooLong { .. } | TraceError::Encode(_) => Status::Failed,
+    }
+}
+
+fn import(error: &ImportError) -> Status {
+    match error {
+        ImportError::Read(_) => Status::CannotRead,
+        ImportError::NotARecording(_) => Status::NotARecording,
+        ImportError::Scratch(source) => output(source),
     }
 }
 
@@ -183,6 +199,7 @@ mod tests {
             CliError::NoSuchGpu { wanted: 1, indices: vec![0] },
             FlameError::NoIdle.into(),
             CliError::CannotStart { command: "x".into(), source: ErrorKind::NotFound.into() },
+            CliError::Import { path: "r".into(), source: ImportError::NotARecording("not".into()) },
         ];
         let mut statuses: Vec<u8> = errors.iter().map(|e| e.status() as u8).collect();
         statuses.sort_unstable();

@@ -28,11 +28,13 @@ pub enum Status {
     NothingToDraw = 21,
     PidNamespace = 22,
     BeingWritten = 23,
+    NotARecording = 24,
+    StillAttached = 25,
     Aborted = 130,
 }
 
 /// Every status with its meaning, in order.
-pub const TABLE: [(Status, &str); 25] = [
+pub const TABLE: [(Status, &str); 27] = [
     (Status::Done, "done (also when a command under `run` failed: its own status is printed)"),
     (Status::Failed, "failed for a reason of its own, see the message"),
     (Status::Usage, "the command line is wrong"),
@@ -47,7 +49,7 @@ pub const TABLE: [(Status, &str); 25] = [
     (Status::CannotCreate, "an output file cannot be created"),
     (Status::Exists, "an output file exists already"),
     (Status::OutOfSpace, "no space left for the output"),
-    (Status::CannotRead, "the trace cannot be opened or read"),
+    (Status::CannotRead, "the trace or recording cannot be opened or read"),
     (Status::NotATrace, "the file is no trace"),
     (Status::LaterVersion, "the trace is of a later version"),
     (Status::NotNvml, "the library named by --nvml is no NVML library"),
@@ -57,6 +59,8 @@ pub const TABLE: [(Status, &str); 25] = [
     (Status::NothingToDraw, "the trace holds nothing of the kind to draw"),
     (Status::PidNamespace, "run in a container that does not share the host's process ids"),
     (Status::BeingWritten, "another whyidle is writing the output file"),
+    (Status::NotARecording, "the file to import is no recording of the kind"),
+    (Status::StillAttached, "the trace is whole, but something could not be detached"),
     (Status::Aborted, "told to stop a second time"),
 ];
 

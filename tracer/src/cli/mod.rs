@@ -5,9 +5,11 @@ mod devices;
 mod doctor;
 pub mod error;
 mod estimate;
+mod eval;
 pub mod exit;
 mod flame;
 mod gate;
+mod import;
 mod live;
 mod options;
 mod output;
@@ -59,6 +61,10 @@ enum Verb {
     Doctor(doctor::Doctor),
     /// Prints the JSON schema of `report --format json`
     Schema(schema::Schema),
+    /// Makes a trace of what another tool recorded
+    Import(import::Import),
+    /// Measures how good the analysis is, on recordings that hold the truth
+    Eval(eval::Eval),
     #[command(hide = true, name = gate::VERB)]
     Gate(gate::Gate),
 }
@@ -106,6 +112,8 @@ fn run(arguments: Arguments) -> Result<(), CliError> {
         Some(Verb::Flame(verb)) => verb.run(),
         Some(Verb::Doctor(verb)) => verb.run(common),
         Some(Verb::Schema(verb)) => verb.run(),
+        Some(Verb::Import(verb)) => verb.run(),
+        Some(Verb::Eval(verb)) => verb.run(),
         Some(Verb::Gate(verb)) => verb.run(),
     }
 }
@@ -149,6 +157,8 @@ mod tests {
             "whyidle record --pid 1 --pid 2 -o t",
             "whyidle report t --format json --from 1s",
             "whyidle flame t --kind idle -o x.svg",
+            "whyidle import kineto r.json.gz -o t --window 100ms",
+            "whyidle eval placement a.json b.json.gz --window 166ms,100ms --json",
         ] {
             parsed(good).unwrap_or_else(|e| panic!("{good}: {e}"));
         }
@@ -163,6 +173,9 @@ mod tests {
             "whyidle --duration 0s",
             "whyidle --budget 0",
             "whyidle --budget nan",
+            "whyidle import kineto r.json",
+            "whyidle import kineto r.json -o t --window 1us",
+            "whyidle eval placement",
         ] {
             let error = parsed(bad).err().unwrap_or_else(|| panic!("{bad} was taken"));
             assert_eq!(error.exit_code(), i32::from(Status::Usage as u8), "{bad}");

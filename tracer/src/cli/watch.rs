@@ -31,5 +31,5 @@ pub fn watch(options: &Recording, common: &Common) -> Result<(), CliError> {
     let out = std::io::stdout();
     output::print(&render::text(&report, style(out.is_terminal()), columns(&out)))?;
     say_where(&recorded);
-    Ok(())
+    recorded.settle()
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::cause::seconds;
+use crate::cause::{nvidia_command, seconds};
 use crate::timeline::{Timeline, total, union};
 use crate::trace::{FileId, NvidiaIoctl, ReclaimKind, Span};
 
@@ -11,14 +11,6 @@ type Number = (u32, u32, Option<u32>);
 
 /// Driver commands that are told.
 const COMMANDS: usize = 5;
-
-/// The name of a command to the driver; its number where no table has it.
-pub(super) fn command(ioctl: NvidiaIoctl) -> String {
-    match ioctl.inner {
-        Some(inner) => format!("{:#x} ({inner:#x})", ioctl.command),
-        None => format!("{:#x}", ioctl.command),
-    }
-}
 
 /// What threads did themselves to get memory, and how often processes faulted. `concerns` tells whose.
 pub(super) fn memory(timeline: &Timeline, window: Span, concerns: &dyn Fn(u32) -> bool) -> Vec<String> {
@@ -91,10 +83,10 @@ pub(super) fn ioctls(timeline: &Timeline, window: Span, concerns: &dyn Fn(u32) -
     let mut lines: Vec<String> = told
         .into_iter()
         .take(COMMANDS)
-        .map(|((_, number, inner), sum)| {
+        .map(|((major, command, inner), sum)| {
             format!(
                 "Driver command {}: {} calls, {} in all, {} at most{watched}.",
-                command(NvidiaIoctl { command: number, inner }),
+                nvidia_command(Some(major), NvidiaIoctl { command, inner }),
                 sum.count,
                 seconds(sum.ns),
                 seconds(sum.longest_ns)

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Gpu, accounts, questions, ranks};
+use super::{Gpu, accounts, managed, questions, ranks};
 use crate::cause::{Cause, Ledger, Mechanism, Stage, role, seconds};
 use crate::idle::{DeviceIdle, DeviceMap};
 use crate::timeline::{Activity, Thread, Timeline};
@@ -54,6 +54,9 @@ pub(super) fn of(case: &Case<'_>, mechanism: Mechanism, causes: &[&Cause]) -> Ve
             lines.extend(peers(causes));
         }
         _ => {}
+    }
+    if matches!(mechanism.stage(), Stage::Driver | Stage::Memory | Stage::Copy | Stage::Launch) {
+        lines.extend(managed::memory(timeline, idle.window));
     }
     if mechanism == Mechanism::ProcessSpawn {
         lines.extend(starts(timeline, idle.window));

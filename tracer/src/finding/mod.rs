@@ -4,6 +4,7 @@ mod accounts;
 mod driving;
 mod environment;
 mod evidence;
+mod managed;
 mod model;
 mod notes;
 mod off_cpu;
@@ -11,6 +12,7 @@ mod questions;
 mod ranks;
 mod remedies;
 mod rules;
+mod signal;
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{LossLine, off_cpu};
+use super::{LossLine, managed, off_cpu, signal};
 use crate::cause::{Ledger, seconds};
 use crate::idle::DeviceIdle;
 use crate::timeline::{Timeline, apportion};
@@ -40,6 +40,7 @@ fn class_name(class: LossClass) -> &'static str {
         LossClass::Block => "block",
         LossClass::Fault => "fault",
         LossClass::Stored => "stored",
+        LossClass::Ioctl => "ioctl",
     }
 }
 
@@ -72,6 +73,7 @@ pub(super) fn notes(timeline: &Timeline, devices: &[(DeviceIdle, Ledger)]) -> Ve
         );
         notes.extend(off_cpu::summary(timeline));
     }
+    notes.extend(signal::notes(timeline));
     for (idle, _) in devices {
         let inferred: u64 = idle.placed.iter().filter(|p| p.device_inferred).map(|p| p.span.len()).sum();
         if inferred > 0 {
@@ -96,6 +98,8 @@ pub(super) fn notes(timeline: &Timeline, devices: &[(DeviceIdle, Ledger)]) -> Ve
         format!("To stay within its budget the tracer took a step after {}: {}.", seconds(after), step.what)
     }));
     notes.extend(watches(timeline));
+    let windows = devices.first().map_or(timeline.span, |(idle, _)| idle.window);
+    notes.extend(managed::memory(timeline, windows));
     notes.extend(unnamed(timeline));
     let missing: Vec<&str> =
         timeline.probes.iter().filter(|p| !p.attached).map(|p| p.name.as_str()).collect();

@@ -26,13 +26,16 @@ struct Last {
 
 impl Last {
     fn new<'a>(runs: impl Iterator<Item = &'a Run>) -> Self {
-        let (mut first, mut reach) = (Vec::new(), Vec::new());
+        let mut entries: Vec<(Ns, Ns)> = runs.map(Run::entered).collect();
+        entries.sort_unstable();
         let mut end = 0;
-        for run in runs {
-            end = run.last.max(end);
-            first.push(run.first);
-            reach.push(end);
-        }
+        let (first, reach) = entries
+            .into_iter()
+            .map(|(first, last)| {
+                end = last.max(end);
+                (first, end)
+            })
+            .unzip();
         Self { first, reach }
     }
 

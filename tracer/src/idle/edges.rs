@@ -6,9 +6,9 @@ use super::cost::AVERAGE;
 use super::devices::{DeviceMap, feeders};
 use super::drain::synchronise;
 use super::queue::{Event, What};
-use super::runs::{Burst, Run, Silence, of_thread, silences};
+use super::runs::{Burst, Kind, Run, Silence, of_thread, silences};
 use crate::timeline::{Thread, Timeline};
-use crate::trace::{CudaCall, CudaFamily, Ns, Span, ThreadKey};
+use crate::trace::{CudaCall, CudaFamily, Ns, Span};
 
 /// All edges of one device, in order.
 #[derive(Debug, Default)]
@@ -24,8 +24,8 @@ pub(super) struct Edges {
     calls: Vec<Event>,
     longest_wait: u64,
     copies: Vec<Span>,
-    /// What a submit of each thread costs, around [`AVERAGE`].
-    pub costs: BTreeMap<ThreadKey, u64>,
+    /// What a submit of each kind costs, around [`AVERAGE`].
+    pub costs: BTreeMap<Kind, u64>,
     /// Some of these threads may submit to another device.
     pub inferred: bool,
 }
@@ -73,11 +73,11 @@ impl Edges {
         self.runs[from..].iter().take_while(move |r| r.first < window.end).filter(overlaps)
     }
 
-    /// What happens in `window`, in order, each submit weighted by what those of its thread cost.
+    /// What happens in `window`, in order, each submit weighted by what those of its kind cost.
     pub(super) fn events(&self, window: Span) -> Vec<Event> {
         let mut events: Vec<Event> = Vec::new();
         for run in self.runs_in(window) {
-            let cost = self.costs.get(&run.thread).copied().unwrap_or(AVERAGE);
+            let cost = self.costs.get(&run.kind).copied().unwrap_or(AVERAGE);
             let submit =
                 |(at, count): (Ns, u64)| Event { at, what: What::Submit(count.saturating_mul(cost)) };
             events.extend(run.instants(window).map(submit));

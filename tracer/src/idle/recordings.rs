@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use super::{Located, locate};
 use crate::timeline::testing::{TraceBuilder, US, key};
 use crate::timeline::{Timeline, build};
-use crate::trace::{CudaFamily, Record, Span, Submits};
+use crate::trace::{CudaFamily, Record, Span, SubmitGroup, Submits};
 
 /// Where the recordings lie: `WHYIDLE_TRACES`, or `shared/traces` beside the repository.
 fn folder() -> PathBuf {
@@ -23,6 +23,10 @@ struct HostCall {
     tid: u32,
     span: Span,
     name: String,
+    /// What its arguments say.
+    stream: u64,
+    function: u64,
+    grid: [u32; 3],
 }
 
 struct Recording {
@@ -43,6 +47,8 @@ fn load(name: &str) -> Recording {
         e["ph"] == "X" && categories.contains(&category)
     };
     let mut to_host = std::collections::BTreeSet::new();
+    let mut arguments: BTreeMap<u64, (u64, u64, [u32; 3])> = BTreeMap::new();
+    let mut functions: BTreeMap<String, u64> = BTreeMap::new();
     let events: Vec<&serde_json::Value> =
         json["traceEvents"].as_array().unwrap().iter().filter(wanted).collect();
     let us = |value: &serde_json::Value| value.as_f64().unwrap();
@@ -51,6 +57,16 @@ fn load(name: &str) -> Recording {
     for event in &events {
         if event["cat"] == "gpu_memcpy" && event["name"].as_str().unwrap().contains("DtoH") {
             to_host.insert(event["args"]["correlation"].as_u64());
+        }
+        let Some(correlation) = event["args"]["correlation"].as_u64() else { continue };
+        if ["kernel", "gpu_memset"].contains(&event["cat"].as_str().unwrap()) {
+            let handles = functions.len() as u64 + 1;
+            let name = event["name"].as_str().unwrap().to_owned();
+            let function = *functions.entry(name).or_insert(handles);
+            let side = |i: usize| event["args"]["grid"][i].as_u64().map_or(0, |side| side as u32);
+            let stream = event["args"]["stream"].as_u64().unwrap_or(0);
+            let function = if event["cat"] == "kernel" { function } else { 0 };
+            arguments.insert(correlation, (stream, function, [side(0), side(1), side(2)]));
         }
     }
     for event in events.into_iter().filter(|e| e["cat"] != "gpu_memcpy") {
@@ -67,7 +83,9 @@ fn load(name: &str) -> Recording {
             // The driver's entry point tells the kind of copy.
             name = "cudaMemcpyDtoHAsync".into();
         }
-        calls.push(HostCall { tid, span, name });
+        let known = event["args"]["correlation"].as_u64().and_then(|c| arguments.get(&c).copied());
+        let (stream, function, grid) = known.unwrap_or_default();
+        calls.push(HostCall { tid, span, name, stream, function, grid });
     }
     calls.sort_by_key(|c| (c.span, c.tid));
     Recording { calls, busy: union(device) }
@@ -145,6 +163,7 @@ fn timeline(recording: &Recording, window: u64) -> Timeline {
             }
             if submit {
                 run.last = call.span.start;
+                count(run, call, family);
             }
         }
         if family == CudaFamily::Synchronize || call.span.len() > 100 * US {
@@ -163,6 +182,29 @@ fn timeline(recording: &Recording, window: u64) -> Timeline {
         from = to;
     }
     build(trace.records())
+}
+
+/// Counts a submit in its group, or in the rest where 31 others are.
+fn count(run: &mut Submits, call: &HostCall, family: CudaFamily) {
+    let alike = |g: &SubmitGroup| {
+        !g.rest && (g.family, g.stream, g.function, g.grid) == (family, call.stream, call.function, call.grid)
+    };
+    let fresh = SubmitGroup { first: call.span.start, ..SubmitGroup::default() };
+    let i = run.groups.iter().position(alike).or_else(|| {
+        if run.groups.len() < 31 {
+            let (stream, function, grid) = (call.stream, call.function, call.grid);
+            run.groups.push(SubmitGroup { family, stream, function, grid, ..fresh.clone() });
+            return Some(run.groups.len() - 1);
+        }
+        run.groups.iter().position(|g| g.rest)
+    });
+    let i = i.unwrap_or_else(|| {
+        run.groups.push(SubmitGroup { rest: true, ..fresh });
+        run.groups.len() - 1
+    });
+    let group = &mut run.groups[i];
+    (group.count, group.last) = (group.count + 1, call.span.start);
+    (group.timed, group.call_ns) = (group.timed + 1, group.call_ns + call.span.len());
 }
 
 fn f1(placed: &[Span], truth: &[Span]) -> f64 {

@@ -9,6 +9,7 @@ pub(crate) mod arbitrary;
 mod arbitrary_cuda;
 mod build;
 mod identity;
+mod lag;
 #[cfg(test)]
 mod laws;
 mod model;
@@ -25,6 +26,7 @@ mod tests;
 
 pub use apportion::{apportion, prefix_share};
 pub use build::build;
+pub use lag::{Lag, lag, work};
 pub use model::*;
 pub use spans::{total, union, without};
 pub use waits::{WaitObject, wait_object};

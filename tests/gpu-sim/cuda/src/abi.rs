@@ -18,6 +18,7 @@ impl Code {
     pub(crate) const INVALID_HANDLE: Self = Self(400);
     pub(crate) const NOT_FOUND: Self = Self(500);
     pub(crate) const NOT_READY: Self = Self(600);
+    pub(crate) const NOT_SUPPORTED: Self = Self(801);
     pub(crate) const STREAM_CAPTURE_INVALIDATED: Self = Self(901);
     pub(crate) const UNKNOWN: Self = Self(999);
 }
@@ -33,6 +34,7 @@ pub(crate) const TEXTS: &[(c_int, &std::ffi::CStr, &std::ffi::CStr)] = &[
     (400, c"CUDA_ERROR_INVALID_HANDLE", c"invalid resource handle"),
     (500, c"CUDA_ERROR_NOT_FOUND", c"named symbol not found"),
     (600, c"CUDA_ERROR_NOT_READY", c"device not ready"),
+    (801, c"CUDA_ERROR_NOT_SUPPORTED", c"operation not supported"),
     (901, c"CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", c"stream capture failed"),
     (999, c"CUDA_ERROR_UNKNOWN", c"unknown error"),
 ];

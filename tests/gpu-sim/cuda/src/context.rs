@@ -1,14 +1,14 @@
 //! Contexts, and waiting for everything in one.
 
-use libc::{c_int, c_uint};
+use libc::{c_int, c_uint, c_void};
 
 use crate::abi::{Code, CuResult, answer, give};
 use crate::device::index;
 use crate::driver::Driver;
 use crate::objects::{Context, Objects, Primary, context_stack};
-use crate::queue::context_done;
+use crate::queue::{Queue, mark};
 use crate::stream::Stream;
-use crate::wait::wait_until;
+use crate::wait::wait_for;
 
 fn make(driver: &Driver, objects: &mut Objects, device: u32, flags: c_uint) -> usize {
     let (context, null_stream) = (objects.handle(), objects.handle());
@@ -32,15 +32,38 @@ fn destroy(driver: &Driver, objects: &mut Objects, context: usize) -> Result<(),
     Ok(())
 }
 
+fn create(context: *mut usize, flags: c_uint, device: c_int) -> Result<(), Code> {
+    let driver = Driver::get()?;
+    let made = make(driver, &mut driver.objects(), index(device)?, flags);
+    context_stack(|stack| stack.push(made));
+    // SAFETY: the caller's pointer, as the API demands it.
+    unsafe { give(context, made) }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxCreate_v2(context: *mut usize, flags: c_uint, device: c_int) -> CuResult {
-    answer(|| {
-        let driver = Driver::get()?;
-        let made = make(driver, &mut driver.objects(), index(device)?, flags);
-        context_stack(|stack| stack.push(made));
-        // SAFETY: the caller's pointer, as the API demands it.
-        unsafe { give(context, made) }
-    })
+    answer(|| create(context, flags, device))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxCreate_v3(
+    context: *mut usize,
+    _affinities: *const c_void,
+    _count: c_int,
+    flags: c_uint,
+    device: c_int,
+) -> CuResult {
+    answer(|| create(context, flags, device))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxCreate_v4(
+    context: *mut usize,
+    _parameters: *const c_void,
+    flags: c_uint,
+    device: c_int,
+) -> CuResult {
+    answer(|| create(context, flags, device))
 }
 
 #[unsafe(no_mangle)]
@@ -49,9 +72,9 @@ pub unsafe extern "C" fn cuCtxDestroy_v2(context: usize) -> CuResult {
         let driver = Driver::get()?;
         let mut objects = driver.objects();
         let flags = objects.contexts.get(&context).ok_or(Code::INVALID_CONTEXT)?.flags;
-        let done = context_done(&objects, context);
+        let done = mark(driver, &mut objects, Queue::Context(context))?;
         drop(objects);
-        wait_until(done, flags);
+        wait_for(driver, &done, flags);
         objects = driver.objects();
         destroy(driver, &mut objects, context)
     })
@@ -118,11 +141,13 @@ pub unsafe extern "C" fn cuCtxGetDevice(device: *mut c_int) -> CuResult {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxSynchronize() -> CuResult {
     answer(|| {
-        let objects = Driver::get()?.objects();
+        let driver = Driver::get()?;
+        let mut objects = driver.objects();
         let (handle, context) = objects.current()?;
-        let (done, flags) = (context_done(&objects, handle), context.flags);
+        let flags = context.flags;
+        let done = mark(driver, &mut objects, Queue::Context(handle))?;
         drop(objects);
-        wait_until(done, flags);
+        wait_for(driver, &done, flags);
         Ok(())
     })
 }

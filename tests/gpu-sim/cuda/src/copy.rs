@@ -1,4 +1,6 @@
-//! Copies between host and device. They take a stream's time but do not make the device busy.
+//! Copies. They take a stream's time but do not make the device busy.
+
+use std::sync::Arc;
 
 use gpu_sim_timeline::Work;
 use libc::c_void;
@@ -6,92 +8,97 @@ use libc::c_void;
 use crate::abi::{Code, CuResult, NullStream, answer};
 use crate::driver::Driver;
 use crate::memory::{on_device, pinned};
-use crate::queue::submit;
-use crate::wait::wait_until;
+use crate::queue::{Item, Mark, submit};
+use crate::wait::wait_for;
 
-/// PCIe 5.0 x16 as copies see it, and with a staging buffer in between; bytes a microsecond.
+/// PCIe 5.0 x16 as copies see it, with a staging buffer in between, and within the device; bytes a
+/// microsecond.
 const PINNED_BYTES_PER_US: u64 = 25_000;
 const PAGEABLE_BYTES_PER_US: u64 = 6_000;
+const DEVICE_BYTES_PER_US: u64 = 1_000_000;
 const LATENCY_NS: u64 = 8_000;
+/// A pageable copy to the device of no more than this is staged at once, and the call returns.
+const STAGED: usize = 64 << 10;
 
-#[derive(Clone, Copy)]
-struct Copy {
-    to: usize,
-    from: usize,
-    /// Which of the two is the device's.
-    device: usize,
-    host: usize,
-    bytes: usize,
+/// Whether the caller asks to wait for the copy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Blocking,
+    Queued,
 }
 
-impl Copy {
-    fn to_device(to: usize, from: *const c_void, bytes: usize) -> Self {
-        Self { to, from: from as usize, device: to, host: from as usize, bytes }
+/// # Safety
+/// A side that is not the device's is valid for `bytes` bytes.
+unsafe fn copy(
+    (to, from, bytes): (usize, usize, usize),
+    stream: usize,
+    null: NullStream,
+    form: Form,
+) -> Result<(), Code> {
+    let driver = Driver::get()?;
+    let objects = driver.objects();
+    let (to_device, from_device) = (on_device(&objects, to, bytes), on_device(&objects, from, bytes));
+    let host = if to_device { from } else { to };
+    if to == 0 || from == 0 || !(to_device || from_device) {
+        return Err(Code::INVALID_VALUE);
     }
-
-    fn to_host(to: *mut c_void, from: usize, bytes: usize) -> Self {
-        Self { to: to as usize, from, device: from, host: to as usize, bytes }
+    let within = to_device && from_device;
+    let pageable = !within && !pinned(&objects, host, bytes);
+    let flags = objects.current()?.1.flags;
+    drop(objects);
+    let rate = match (within, pageable) {
+        (true, _) => DEVICE_BYTES_PER_US,
+        (_, true) => PAGEABLE_BYTES_PER_US,
+        _ => PINNED_BYTES_PER_US,
+    };
+    // SAFETY: the device sides are our own blocks, the host side valid by the caller's promise, and `copy`
+    // allows them to overlap.
+    unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes) };
+    submit(stream, null, Item::Work { work: Work::Copy, ns: LATENCY_NS + bytes as u64 * 1000 / rate })?;
+    // The driver's own threads of copying: pageable memory is done with when the call returns.
+    let waits = match form {
+        Form::Blocking => !within,
+        Form::Queued => pageable && !(to_device && bytes <= STAGED),
+    };
+    if waits {
+        let done = Mark::default();
+        submit(stream, null, Item::Mark(Arc::clone(&done)))?;
+        wait_for(driver, &done, flags);
     }
-
-    /// Moves the bytes and puts the transfer into the stream; returns when it will be done.
-    ///
-    /// # Safety
-    /// The host side is valid for `bytes` bytes.
-    unsafe fn start(self, stream: usize, null: NullStream) -> Result<u64, Code> {
-        let objects = Driver::get()?.objects();
-        if self.host == 0 || !on_device(&objects, self.device, self.bytes) {
-            return Err(Code::INVALID_VALUE);
-        }
-        let rate =
-            if pinned(&objects, self.host, self.bytes) { PINNED_BYTES_PER_US } else { PAGEABLE_BYTES_PER_US };
-        drop(objects);
-        // SAFETY: the device side is one of our own blocks, the host side valid by the caller's promise, and
-        // they cannot overlap unless the caller named device memory twice, which `copy` allows.
-        unsafe { std::ptr::copy(self.from as *const u8, self.to as *mut u8, self.bytes) };
-        submit(stream, null, Work::Copy, LATENCY_NS + self.bytes as u64 * 1000 / rate)
-    }
-
-    /// # Safety
-    /// As for [`Copy::start`].
-    unsafe fn run(self, null: NullStream) -> Result<(), Code> {
-        // SAFETY: by the caller's promise.
-        let done = unsafe { self.start(0, null) }?;
-        let flags = Driver::get()?.objects().current()?.1.flags;
-        wait_until(done, flags);
-        Ok(())
-    }
+    Ok(())
 }
 
 macro_rules! blocking {
-    ($name:ident, $null:expr, ($to:ident: $to_type:ty, $from:ident: $from_type:ty), $make:path) => {
+    ($name:ident, $null:expr, $to:ty, $from:ty) => {
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($to: $to_type, $from: $from_type, bytes: usize) -> CuResult {
+        pub unsafe extern "C" fn $name(to: $to, from: $from, bytes: usize) -> CuResult {
             // SAFETY: the caller's pointers, as the API demands them.
-            answer(|| unsafe { $make($to, $from, bytes).run($null) })
+            answer(|| unsafe { copy((to as usize, from as usize, bytes), 0, $null, Form::Blocking) })
         }
     };
 }
 
 macro_rules! queued {
-    ($name:ident, $null:expr, ($to:ident: $to_type:ty, $from:ident: $from_type:ty), $make:path) => {
+    ($name:ident, $null:expr, $to:ty, $from:ty) => {
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(
-            $to: $to_type,
-            $from: $from_type,
-            bytes: usize,
-            stream: usize,
-        ) -> CuResult {
+        pub unsafe extern "C" fn $name(to: $to, from: $from, bytes: usize, stream: usize) -> CuResult {
             // SAFETY: the caller's pointers, as the API demands them.
-            answer(|| unsafe { $make($to, $from, bytes).start(stream, $null).map(drop) })
+            answer(|| unsafe { copy((to as usize, from as usize, bytes), stream, $null, Form::Queued) })
         }
     };
 }
 
-blocking!(cuMemcpyHtoD_v2, NullStream::Legacy, (to: usize, from: *const c_void), Copy::to_device);
-blocking!(cuMemcpyHtoD_v2_ptds, NullStream::PerThread, (to: usize, from: *const c_void), Copy::to_device);
-blocking!(cuMemcpyDtoH_v2, NullStream::Legacy, (to: *mut c_void, from: usize), Copy::to_host);
-blocking!(cuMemcpyDtoH_v2_ptds, NullStream::PerThread, (to: *mut c_void, from: usize), Copy::to_host);
-queued!(cuMemcpyHtoDAsync_v2, NullStream::Legacy, (to: usize, from: *const c_void), Copy::to_device);
-queued!(cuMemcpyHtoDAsync_v2_ptsz, NullStream::PerThread, (to: usize, from: *const c_void), Copy::to_device);
-queued!(cuMemcpyDtoHAsync_v2, NullStream::Legacy, (to: *mut c_void, from: usize), Copy::to_host);
-queued!(cuMemcpyDtoHAsync_v2_ptsz, NullStream::PerThread, (to: *mut c_void, from: usize), Copy::to_host);
+blocking!(cuMemcpy, NullStream::Legacy, usize, usize);
+blocking!(cuMemcpy_ptds, NullStream::PerThread, usize, usize);
+blocking!(cuMemcpyHtoD_v2, NullStream::Legacy, usize, *const c_void);
+blocking!(cuMemcpyHtoD_v2_ptds, NullStream::PerThread, usize, *const c_void);
+blocking!(cuMemcpyDtoH_v2, NullStream::Legacy, *mut c_void, usize);
+blocking!(cuMemcpyDtoH_v2_ptds, NullStream::PerThread, *mut c_void, usize);
+blocking!(cuMemcpyDtoD_v2, NullStream::Legacy, usize, usize);
+queued!(cuMemcpyAsync, NullStream::Legacy, usize, usize);
+queued!(cuMemcpyAsync_ptsz, NullStream::PerThread, usize, usize);
+queued!(cuMemcpyHtoDAsync_v2, NullStream::Legacy, usize, *const c_void);
+queued!(cuMemcpyHtoDAsync_v2_ptsz, NullStream::PerThread, usize, *const c_void);
+queued!(cuMemcpyDtoHAsync_v2, NullStream::Legacy, *mut c_void, usize);
+queued!(cuMemcpyDtoHAsync_v2_ptsz, NullStream::PerThread, *mut c_void, usize);
+queued!(cuMemcpyDtoDAsync_v2, NullStream::Legacy, usize, usize);

@@ -2,7 +2,8 @@
 
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
+use std::time::Duration;
 
 use gpu_sim_timeline::settings::Settings;
 use gpu_sim_timeline::{Process, Timeline, identity, truth};
@@ -10,14 +11,23 @@ use libc::c_uint;
 
 use crate::abi::{Code, CuResult, answer};
 use crate::objects::Objects;
+use crate::queue::settle;
 
 pub(crate) struct Driver {
     pub(crate) timeline: &'static Timeline,
     pub(crate) process: Process<'static>,
     /// NVML index of each CUDA ordinal.
     pub(crate) ordinals: Vec<u32>,
+    /// Work a stream holds before a submit has to wait for the device.
+    pub(crate) depth: usize,
     objects: Mutex<Objects>,
+    arrivals: Once,
 }
+
+/// As with the real driver.
+const DEPTH: usize = 1024;
+/// Longest time between two looks for ranks that have come, should a wake-up be missed.
+const LOOK: Duration = Duration::from_millis(20);
 
 static DRIVER: OnceLock<Driver> = OnceLock::new();
 /// Set in a forked child: as with the real driver, its parent's initialisation is of no use to it.
@@ -45,7 +55,26 @@ impl Driver {
         let process = timeline.enter().map_err(|e| complain(&e.to_string()))?;
         // SAFETY: the handler only stores to a static, which is allowed after a fork.
         unsafe { libc::pthread_atfork(None, None, Some(forked)) };
-        Ok(Self { timeline, process, ordinals, objects: Mutex::default() })
+        let depth = settings.get("WHYIDLE_SIM_DEPTH").and_then(|n| n.parse().ok()).unwrap_or(DEPTH);
+        Ok(Self { timeline, process, ordinals, depth, objects: Mutex::default(), arrivals: Once::new() })
+    }
+
+    /// Has a thread of its own see to what is pending, which is what the device would do. It is started once
+    /// and sleeps while no rank arrives anywhere.
+    pub(crate) fn watch_arrivals(&'static self) {
+        let watch = move || {
+            loop {
+                let seen = self.timeline.arrivals();
+                // What goes wrong here is for the submits to report.
+                settle(self, &mut self.objects()).ok();
+                self.timeline.wait_for_arrival(seen, LOOK);
+            }
+        };
+        self.arrivals.call_once(|| {
+            if let Err(e) = std::thread::Builder::new().name("sim-device".into()).spawn(watch) {
+                complain(&e.to_string());
+            }
+        });
     }
 }
 

@@ -5,16 +5,25 @@ use libc::{c_char, c_int, c_uint, c_ulonglong};
 
 use crate::abi::{Code, CuResult, KernelNodeParams, NullStream, answer, give};
 use crate::driver::Driver;
-use crate::queue::submit;
+use crate::queue::{Item, submit};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Graph {
-    nodes: Vec<(Work, u64)>,
+    nodes: Vec<Item>,
 }
 
 impl Graph {
-    pub(crate) fn push(&mut self, work: Work, duration: u64) {
-        self.nodes.push((work, duration));
+    /// Only work can be captured: no collectives, and marks are done at once.
+    pub(crate) fn push(&mut self, item: Item) -> Result<(), Code> {
+        match item {
+            Item::Work { .. } => self.nodes.push(item),
+            Item::Mark(mark) => {
+                mark.set(0).ok();
+            }
+            Item::After(_) => {}
+            Item::Collective { .. } => return Err(Code::NOT_SUPPORTED),
+        }
+        Ok(())
     }
 }
 
@@ -37,8 +46,8 @@ fn instantiate(exec: *mut usize, graph: usize) -> Result<(), Code> {
 
 fn launch(exec: usize, stream: usize, null: NullStream) -> Result<(), Code> {
     let graph = Driver::get()?.objects().graph_execs.get(&exec).cloned().ok_or(Code::INVALID_HANDLE)?;
-    for (work, duration) in graph.nodes {
-        submit(stream, null, work, duration)?;
+    for item in graph.nodes {
+        submit(stream, null, item)?;
     }
     Ok(())
 }
@@ -64,7 +73,7 @@ pub unsafe extern "C" fn cuGraphAddKernelNode_v2(
         let function = objects.functions.get(&params.func).copied().ok_or(Code::INVALID_HANDLE)?;
         let handle = objects.handle();
         let graph = objects.graphs.get_mut(&graph).ok_or(Code::INVALID_HANDLE)?;
-        graph.push(Work::Kernel, function.duration(params.grid[0]));
+        graph.push(Item::Work { work: Work::Kernel, ns: function.duration(params.grid[0]) })?;
         // SAFETY: the caller's pointer, as the API demands it.
         unsafe { give(node, handle) }
     })

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use libc::{c_char, c_void};
+use libc::{c_char, c_int, c_uint, c_void};
 
 use crate::abi::{Code, CuResult, answer, give, text};
 use crate::driver::Driver;
@@ -11,7 +11,14 @@ use crate::driver::Driver;
 pub(crate) struct Function {
     /// `None`: the grid's x dimension in microseconds.
     duration: Option<Duration>,
+    /// What its first launch takes to load it, then `None`.
+    pub(crate) load: Option<Duration>,
+    /// Its parameter says who meets (`launch::Collective`).
+    pub(crate) collective: bool,
 }
+
+/// Of kernels that end only when every rank has begun them.
+const COLLECTIVE: &str = "ncclDevKernel";
 
 impl Function {
     /// Nanoseconds on the device.
@@ -20,19 +27,50 @@ impl Function {
         u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// `gemm_90ms`, `k_500us`, `k_7ns`, `k_2s`; anything else has no duration of its own.
+    /// `gemm_90ms`, `k_500us`, `k_7ns`, `k_2s`; anything else has no duration of its own. `lazy30ms_k_5ms`
+    /// is loaded by its first launch, which takes 30 ms.
     fn named(name: &str) -> Self {
         let word = name.rsplit_once('_').map_or("", |(_, word)| word);
-        let unit = word.trim_start_matches(|c: char| c.is_ascii_digit());
-        let of = match unit {
-            "ns" => Duration::from_nanos,
-            "us" => Duration::from_micros,
-            "ms" => Duration::from_millis,
-            "s" => Duration::from_secs,
-            _ => return Self { duration: None },
-        };
-        Self { duration: word[..word.len() - unit.len()].parse().ok().map(of) }
+        let load = name.strip_prefix("lazy").and_then(|rest| rest.split_once('_'));
+        Self {
+            duration: duration(word),
+            load: load.and_then(|(word, _)| duration(word)),
+            collective: name.starts_with(COLLECTIVE),
+        }
     }
+}
+
+fn duration(word: &str) -> Option<Duration> {
+    let unit = word.trim_start_matches(|c: char| c.is_ascii_digit());
+    let of = match unit {
+        "ns" => Duration::from_nanos,
+        "us" => Duration::from_micros,
+        "ms" => Duration::from_millis,
+        "s" => Duration::from_secs,
+        _ => return None,
+    };
+    word[..word.len() - unit.len()].parse().ok().map(of)
+}
+
+/// How long an image takes to load: `load_90ms`. Real images begin with other bytes.
+///
+/// # Safety
+/// `image` is null or readable up to the first byte that does not fit, at the latest a NUL.
+unsafe fn load_time(image: *const c_void) -> Option<Duration> {
+    const PREFIX: &[u8] = b"load_";
+    const LONGEST: usize = 24;
+    let mut bytes = Vec::new();
+    while !image.is_null() && bytes.len() < LONGEST {
+        // SAFETY: by the caller's promise, all bytes before fitted and none was NUL.
+        let byte = unsafe { image.cast::<u8>().add(bytes.len()).read() };
+        match PREFIX.get(bytes.len()) {
+            Some(&wanted) if wanted != byte => return None,
+            None if byte == 0 => break,
+            None if !byte.is_ascii_alphanumeric() => return None,
+            _ => bytes.push(byte),
+        }
+    }
+    duration(std::str::from_utf8(bytes.get(PREFIX.len()..)?).ok()?)
 }
 
 fn load(module: *mut usize) -> Result<(), Code> {
@@ -55,9 +93,28 @@ pub unsafe extern "C" fn cuModuleLoad(module: *mut usize, file: *const c_char) -
     })
 }
 
+fn load_data(module: *mut usize, image: *const c_void) -> Result<(), Code> {
+    // SAFETY: the caller's pointer, as the API demands it: an image, or text that ends in NUL.
+    if let Some(time) = unsafe { load_time(image) } {
+        std::thread::sleep(time);
+    }
+    load(module)
+}
+
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuModuleLoadData(module: *mut usize, _image: *const c_void) -> CuResult {
-    answer(|| load(module))
+pub unsafe extern "C" fn cuModuleLoadData(module: *mut usize, image: *const c_void) -> CuResult {
+    answer(|| load_data(module, image))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuModuleLoadDataEx(
+    module: *mut usize,
+    image: *const c_void,
+    _count: c_uint,
+    _options: *mut c_int,
+    _values: *mut *mut c_void,
+) -> CuResult {
+    answer(|| load_data(module, image))
 }
 
 #[unsafe(no_mangle)]
@@ -100,5 +157,20 @@ mod tests {
         {
             assert_eq!(ns(without), 7_000, "{without}");
         }
+    }
+
+    #[test]
+    fn a_name_or_an_image_says_what_loading_takes() {
+        let lazy = Function::named("lazy30ms_k_5ms");
+        assert_eq!((lazy.load, lazy.duration(1)), (Some(Duration::from_millis(30)), 5_000_000));
+        assert_eq!(Function::named("lazy_k_5ms").load, None);
+        // SAFETY: strings that end in NUL.
+        let time = |image: &std::ffi::CStr| unsafe { load_time(image.as_ptr().cast()) };
+        assert_eq!(time(c"load_90ms"), Some(Duration::from_millis(90)));
+        for none in [c"", c"load", c"load_", c"load_9", c"k_20ms", c"load_9 ms"] {
+            assert_eq!(time(none), None, "{none:?}");
+        }
+        // SAFETY: null is allowed.
+        assert_eq!(unsafe { load_time(std::ptr::null()) }, None);
     }
 }

@@ -8,7 +8,9 @@ use libc::c_uint;
 use crate::abi::{Code, NullStream};
 use crate::graph::Graph;
 use crate::module::Function;
+use crate::queue::{Mark, Pending};
 use crate::stream::Stream;
+use crate::wait::Waiter;
 
 #[derive(Debug)]
 pub(crate) struct Context {
@@ -42,7 +44,10 @@ pub(crate) struct Objects {
     pub(crate) primary_flags: HashMap<usize, c_uint>,
     pub(crate) streams: HashMap<usize, Stream>,
     /// When the work recorded before it is done, once recorded.
-    pub(crate) events: HashMap<usize, Option<u64>>,
+    pub(crate) events: HashMap<usize, Option<Mark>>,
+    /// What has no time yet, in the order of submission.
+    pub(crate) pending: Vec<Pending>,
+    pub(crate) waiters: Vec<Waiter>,
     /// Handle to context.
     pub(crate) modules: HashMap<usize, usize>,
     pub(crate) functions: HashMap<usize, Function>,
@@ -51,6 +56,8 @@ pub(crate) struct Objects {
     pub(crate) device_memory: BTreeMap<usize, Block>,
     /// Pinned host memory, address to bytes.
     pub(crate) host_memory: BTreeMap<usize, usize>,
+    /// The caller's own memory, pinned by registration.
+    pub(crate) registered: BTreeMap<usize, usize>,
 }
 
 thread_local! {

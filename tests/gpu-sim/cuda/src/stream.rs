@@ -1,6 +1,7 @@
 //! Streams.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use gpu_sim_timeline::{Lane, clock};
 use libc::{c_int, c_uint};
@@ -8,8 +9,8 @@ use libc::{c_int, c_uint};
 use crate::abi::{Code, CuResult, NullStream, answer, give};
 use crate::driver::Driver;
 use crate::graph::Graph;
-use crate::queue::ready;
-use crate::wait::wait_until;
+use crate::queue::{Item, Queue, mark, ready, settle, submit, unsettled};
+use crate::wait::wait_for;
 
 #[derive(Debug)]
 pub(crate) struct Stream {
@@ -18,9 +19,9 @@ pub(crate) struct Stream {
     pub(crate) blocking: bool,
     /// Taken with the first work.
     pub(crate) lane: Option<Lane>,
-    /// When all work so far is done.
+    /// When all settled work is done.
     pub(crate) tail: u64,
-    /// Ends of the work that may still be queued.
+    /// Ends of the settled work that may still be queued.
     pub(crate) queued: VecDeque<u64>,
     pub(crate) capture: Option<Graph>,
 }
@@ -53,12 +54,18 @@ pub unsafe extern "C" fn cuStreamCreateWithPriority(stream: *mut usize, flags: c
     answer(|| create(stream, flags))
 }
 
-/// Returns at once; what is queued still runs.
+/// Returns at once; what is queued still runs. Unlike the real one it waits for collectives under way.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamDestroy_v2(stream: usize) -> CuResult {
     answer(|| {
         let driver = Driver::get()?;
         let mut objects = driver.objects();
+        while unsettled(&objects, stream) {
+            let mark = mark(driver, &mut objects, Queue::Stream(stream))?;
+            drop(objects);
+            wait_for(driver, &mark, 0);
+            objects = driver.objects();
+        }
         let gone = objects.streams.remove(&stream).ok_or(Code::INVALID_HANDLE)?;
         if let Some(context) = objects.contexts.get_mut(&gone.context) {
             context.orphaned = context.orphaned.max(gone.tail);
@@ -71,29 +78,31 @@ pub unsafe extern "C" fn cuStreamDestroy_v2(stream: usize) -> CuResult {
 }
 
 fn synchronize(stream: usize, null: NullStream) -> Result<(), Code> {
-    let mut objects = Driver::get()?.objects();
+    let driver = Driver::get()?;
+    let mut objects = driver.objects();
     let stream = objects.stream(stream, null)?;
     let context = objects.streams.get(&stream).ok_or(Code::INVALID_HANDLE)?.context;
     let flags = objects.contexts.get(&context).ok_or(Code::INVALID_CONTEXT)?.flags;
-    let done = ready(&objects, stream)?;
+    let done = mark(driver, &mut objects, Queue::Stream(stream))?;
     drop(objects);
-    wait_until(done, flags);
+    wait_for(driver, &done, flags);
     Ok(())
 }
 
 fn query(stream: usize, null: NullStream) -> Result<(), Code> {
-    let mut objects = Driver::get()?.objects();
+    let driver = Driver::get()?;
+    let mut objects = driver.objects();
     let stream = objects.stream(stream, null)?;
-    if ready(&objects, stream)? <= clock::now() { Ok(()) } else { Err(Code::NOT_READY) }
+    settle(driver, &mut objects)?;
+    match ready(&objects, stream) {
+        Some(end) if end <= clock::now() => Ok(()),
+        _ => Err(Code::NOT_READY),
+    }
 }
 
 fn wait_event(stream: usize, event: usize, null: NullStream) -> Result<(), Code> {
-    let mut objects = Driver::get()?.objects();
-    let stream = objects.stream(stream, null)?;
-    let until = objects.events.get(&event).ok_or(Code::INVALID_HANDLE)?.unwrap_or(0);
-    let stream = objects.streams.get_mut(&stream).ok_or(Code::INVALID_HANDLE)?;
-    stream.tail = stream.tail.max(until);
-    Ok(())
+    let recorded = Driver::get()?.objects().events.get(&event).ok_or(Code::INVALID_HANDLE)?.clone();
+    recorded.map_or(Ok(()), |mark| submit(stream, null, Item::After(Arc::clone(&mark))))
 }
 
 #[unsafe(no_mangle)]

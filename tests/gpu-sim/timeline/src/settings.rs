@@ -47,6 +47,12 @@ impl Settings {
     }
 }
 
+/// A file beside the library that holds `symbol`.
+#[must_use]
+pub fn beside(symbol: *const libc::c_void, name: &str) -> PathBuf {
+    library_path(symbol).map_or_else(|| name.into(), |path| path.with_file_name(name))
+}
+
 fn library_path(symbol: *const libc::c_void) -> Option<PathBuf> {
     // SAFETY: all-zero is a valid `Dl_info` (null pointers).
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };

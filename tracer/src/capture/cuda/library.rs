@@ -1,6 +1,6 @@
 //! One driver library: where to attach, and at which offsets.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -90,9 +90,27 @@ impl Library {
         Ok(Self { file, path, pid, entry_points, missing })
     }
 
+    /// What was read of another kind of library.
+    pub(super) fn of(file: File, path: PathBuf, pid: u32, entry_points: Vec<EntryPoint>) -> Self {
+        Self { file, path, pid, entry_points, missing: Vec::new() }
+    }
+
     /// A path to attach to: valid in this process for as long as this value lives.
     #[must_use]
     pub fn attach_path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
+}
+
+/// Names of the functions that a library exports.
+///
+/// # Errors
+/// It is no library, in one sentence.
+pub fn exported(library: File) -> Result<BTreeSet<String>, String> {
+    let mut names = BTreeSet::new();
+    elf::exports(library, &mut |export| {
+        names.insert(String::from_utf8_lossy(export.name).into_owned());
+    })
+    .map_err(|e| e.to_string())?;
+    Ok(names)
 }

@@ -7,6 +7,7 @@ use tracer_ebpf::wire::{self, cuda, kind};
 
 use super::decode_wait;
 use super::kallsyms::Entries;
+use super::trap::TrapCost;
 use crate::trace::{
     CudaCall, CudaFamily, File, MajorFault, Ns, Record, Sample, Socket, Stack, StackId, StackKind, Submits,
     TargetKind, ThreadExec, ThreadExit, ThreadKey, ThreadSeen, WakerContext,
@@ -37,6 +38,8 @@ pub struct Decoder {
     pub entry_points: HashMap<u32, &'static str>,
     /// When each thread became a target, for waits under way by then.
     pub since: HashMap<ThreadKey, Ns>,
+    /// What probes add to a call, zeros until measured.
+    pub trap: TrapCost,
     pub attached_at: Ns,
 }
 

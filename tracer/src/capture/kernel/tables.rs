@@ -26,6 +26,7 @@ const CLASSES: [LossClass; loss::CLASSES as usize] = [
     LossClass::Cuda,
     LossClass::Block,
     LossClass::Fault,
+    LossClass::Ioctl,
 ];
 const CAUSES: [LossCause; loss::CAUSES as usize] = [
     LossCause::RingFull,
@@ -73,6 +74,11 @@ impl Tables {
     /// The map could not be written.
     pub fn set_threshold_ns(&mut self, ns: u64) -> Result<(), CaptureError> {
         self.control.set(control::THRESHOLD_NS, ns, 0).map_err(|e| failed("CONTROL", e))
+    }
+
+    /// The epoch being filled: rows of all others are complete.
+    pub fn turn(&self) -> u32 {
+        self.turn
     }
 
     /// Turns the tables over and hands out what was added up since the last time.
@@ -168,7 +174,7 @@ fn failed(what: &str, error: MapError) -> CaptureError {
 }
 
 /// Removes and returns the rows whose key is `wanted`.
-fn drained<K: Pod, V: Pod>(
+pub(super) fn drained<K: Pod, V: Pod>(
     map: &mut HashMap<MapData, K, V>,
     wanted: impl Fn(&K) -> bool,
 ) -> Result<Vec<(K, V)>, MapError> {
@@ -250,8 +256,19 @@ mod tests {
 
     #[test]
     fn loss_rows_are_the_traces_variants() {
-        for (i, class) in CLASSES.iter().enumerate() {
-            assert_eq!(*class as usize, i);
+        for (row, class) in [
+            (loss::OFF_CPU, LossClass::OffCpu),
+            (loss::WAIT_TOTAL, LossClass::WaitTotal),
+            (loss::LIFECYCLE, LossClass::Lifecycle),
+            (loss::SAMPLE, LossClass::Sample),
+            (loss::STACK, LossClass::Stack),
+            (loss::FILE, LossClass::File),
+            (loss::CUDA, LossClass::Cuda),
+            (loss::BLOCK, LossClass::Block),
+            (loss::FAULT, LossClass::Fault),
+            (loss::IOCTL, LossClass::Ioctl),
+        ] {
+            assert_eq!(CLASSES[row as usize], class);
         }
         for (row, cause) in [
             (loss::RING_FULL, LossCause::RingFull),

@@ -12,16 +12,21 @@ use tracer_ebpf::wire::{CudaState, ThreadState, call};
 use super::CaptureError;
 use super::adopt::Adoption;
 use super::btf::Kernel;
-use super::cuda::EntryPoint;
+use super::copies::Copies;
+use super::cuda::{EntryPoint, Layer};
 use super::decode::Decoder;
+use super::ioctls::Ioctls;
 use super::kallsyms::Entries;
 use super::log::{self, KernelLog};
 use super::now::now;
 use super::rings::{Rings, missing};
 use super::tables::{Tables, take};
 use super::targets::{self, Pids};
-use super::uprobes::{Detaching, Uprobes};
+use super::trap::{self, Tried};
+use super::undo::Detaching;
+use super::uprobes::{Attach, Runs, Uprobes, Way};
 use super::{load, misses, open, probes, syscalls};
+use crate::capture::host;
 use crate::trace::{Loss, LossCause, LossClass, Ns, ProbeStatus, Record, TargetKind};
 
 /// Losses go out at most this often.
@@ -41,10 +46,15 @@ pub struct Config {
     pub all: bool,
     /// Character-device majors taken as the NVIDIA driver's.
     pub nvidia_majors: Vec<u32>,
+    /// Every call into the driver is seen whatever that costs the host's system calls, where the driver's own
+    /// entry points cannot be probed; else in bursts.
+    pub ioctls: bool,
     /// Threads that may be adopted because they wake targets often.
     pub adopt_cap: u32,
     /// Bytes per ring buffer, a power of two.
     pub ring_bytes: u32,
+    /// The best kind of uprobe links that may be used; what the kernel cannot is not used anyway.
+    pub uprobe_links: Way,
 }
 
 impl Default for Config {
@@ -54,8 +64,10 @@ impl Default for Config {
             sample_hz: 99,
             all: false,
             nvidia_majors: vec![195],
+            ioctls: false,
             adopt_cap: 64,
             ring_bytes: 8 << 20,
+            uprobe_links: Way::Many,
         }
     }
 }
@@ -71,6 +83,7 @@ pub struct Tracer {
     cuda: maps::HashMap<MapData, u32, CudaState>,
     decoder: Decoder,
     adoption: Adoption,
+    ioctls: Ioctls,
     probes: Vec<ProbeStatus>,
     /// Records made here, handed out with the next drain.
     pending: Vec<Record>,
@@ -97,8 +110,11 @@ impl Tracer {
     pub fn attach(config: &Config) -> Result<Self, CaptureError> {
         load::check()?;
         let kernel = Kernel::running()?;
-        let (mut ebpf, btf) = load::load(config, &kernel)?;
+        let (mut ebpf, btf, globals) = load::load(config, &kernel)?;
         fill_tables(&mut ebpf, config)?;
+        let copies = Copies::new(&ebpf, globals)
+            .map_err(|e| CaptureError::Kernel { what: "uprobe programs".into(), source: e.into() })?;
+        let links = if kernel.has_helper("get_attach_cookie") { config.uprobe_links } else { Way::Constant };
         let attached_at = now();
         let log = log::open(&mut ebpf);
         let rings = Rings::new(&mut ebpf)?;
@@ -109,14 +125,16 @@ impl Tracer {
         let cuda = take(&mut ebpf, "CUDA")?;
         let cpus = aya::util::online_cpus()
             .map_err(|(path, e)| CaptureError::Kernel { what: path.into(), source: Box::new(e) })?;
-        let statuses = probes::attach(&mut ebpf, &btf, &kernel, config.sample_hz, &cpus);
+        let mut statuses = probes::attach(&mut ebpf, &btf, &kernel, config.sample_hz, &cpus);
         if let Some(first) = statuses.first()
             && statuses.iter().all(|s| !s.attached)
         {
             return Err(CaptureError::NoProbe { reason: format!("{}: {}", first.name, first.reason) });
         }
+        let driver = host::has_majors(&config.nvidia_majors);
+        let ioctls = Ioctls::new(&mut ebpf, &mut statuses, config.ioctls, driver, attached_at)?;
         let mut tracer = Self {
-            uprobes: Uprobes::default(),
+            uprobes: Uprobes::new(copies, links),
             rings,
             tables,
             pids,
@@ -124,6 +142,7 @@ impl Tracer {
             cuda,
             decoder: Decoder::new(Entries::running(), attached_at),
             adoption: Adoption::new(config.adopt_cap),
+            ioctls,
             probes: statuses,
             pending: Vec::new(),
             processes: HashSet::new(),
@@ -152,13 +171,12 @@ impl Tracer {
     /// kernel's statistics are on (`aya::sys::enable_stats`).
     #[must_use]
     pub fn run_times(&self) -> Vec<(String, u64, u64)> {
-        self.ebpf
-            .programs()
-            .filter_map(|(name, program)| {
-                let info = program.info().ok()?;
-                Some((name.to_owned(), u64::try_from(info.run_time().as_nanos()).ok()?, info.run_count()))
-            })
-            .collect()
+        let own = self.ebpf.programs().filter_map(|(name, program)| {
+            let info = program.info().ok()?;
+            Some((name.to_owned(), u64::try_from(info.run_time().as_nanos()).ok()?, info.run_count()))
+        });
+        let copies = self.uprobes.infos().into_iter().map(|(name, i)| (name.to_owned(), i.run_ns, i.runs));
+        own.chain(copies).collect()
     }
 
     /// Changes [`Config::threshold_ns`] while recording.
@@ -185,7 +203,8 @@ impl Tracer {
     /// Kernel ids of the loaded programs.
     #[must_use]
     pub fn program_ids(&self) -> Vec<u32> {
-        self.ebpf.programs().filter_map(|(_, p)| p.info().ok()).map(|info| info.id()).collect()
+        let own = self.ebpf.programs().filter_map(|(_, p)| p.info().ok()).map(|info| info.id());
+        own.chain(self.uprobes.infos().into_iter().filter_map(|(_, info)| info.program)).collect()
     }
 
     /// Instructions the verifier walked for each loaded program (its limit is a million).
@@ -224,23 +243,59 @@ impl Tracer {
         }
     }
 
-    /// Attaches the CUDA entry points of one library, all processes that map it.
+    /// Finds out what probes on functions cost here and whether their returns may be probed. Call it before
+    /// [`Self::attach_cuda`] on a library of others.
+    ///
+    /// # Errors
+    /// No probe could be put on a function of our own.
+    pub fn try_uprobes(&mut self) -> Result<Tried, String> {
+        let tried = trap::try_out(&mut self.uprobes)?;
+        self.decoder.trap = tried.cost;
+        Ok(tried)
+    }
+
+    /// What kind of uprobe links this kernel has.
+    pub fn uprobe_way(&mut self) -> Way {
+        self.uprobes.way()
+    }
+
+    /// Attaches the CUDA entry points of one library, with their returns, in all processes that map it.
     /// Returns one status per entry point that could not be attached.
     pub fn attach_cuda(&mut self, library: &Path, entry_points: &[EntryPoint]) -> Vec<ProbeStatus> {
-        let mut failed = Vec::new();
-        for point in entry_points {
+        self.attach_driver(Attach { library, points: entry_points, returns: true })
+    }
+
+    /// Likewise, with or without returns.
+    pub fn attach_driver(&mut self, wanted: Attach) -> Vec<ProbeStatus> {
+        for point in wanted.points {
             self.decoder.entry_points.insert(point.id, point.name);
-            let program = if point.wants_return { "cuda_return" } else { "cuda_submit" };
-            let lacking = self.probes.iter().find(|s| s.name == program && !s.attached);
-            let attached = match lacking {
-                Some(status) => Err(status.reason.clone()),
-                None => self.uprobes.attach(&mut self.ebpf, library, point),
-            };
-            if let Err(reason) = attached {
-                failed.push(ProbeStatus { name: point.name.into(), attached: false, reason });
-            }
         }
-        failed
+        let lacking = self.probes.iter().find(|s| s.name.starts_with("cuda_") && !s.attached);
+        let refused = match lacking {
+            Some(status) => wanted.points.iter().map(|p| (p.name, status.reason.clone())).collect(),
+            None => self.uprobes.attach(wanted),
+        };
+        let status = |(name, reason): (&str, _)| ProbeStatus { name: name.into(), attached: false, reason };
+        refused.into_iter().map(status).collect()
+    }
+
+    /// Detaches CUDA entry points, by library and layer, while the caller goes on.
+    #[must_use]
+    pub fn detach_cuda(&mut self, which: impl Fn(&Path, Layer) -> bool) -> Detaching {
+        self.uprobes.detach(which)
+    }
+
+    /// Probes of one layer in place on a library.
+    #[must_use]
+    pub fn attached_cuda(&self, library: &Path, layer: Layer) -> usize {
+        self.uprobes.attached(library, layer)
+    }
+
+    /// How often, and how long, the programs on CUDA entry points ran so far; zeros unless the kernel's
+    /// statistics are on (`aya::sys::enable_stats`).
+    #[must_use]
+    pub fn cuda_runs(&self, layer: Layer) -> Runs {
+        self.uprobes.runs(layer)
     }
 
     /// Waits until a ring holds enough to be worth a wake-up, or for `timeout`.
@@ -294,6 +349,7 @@ impl Tracer {
             log.flush();
         }
         self.tables.flush(at, sink)?;
+        self.ioctls.tick(&mut self.ebpf, self.tables.turn(), at, sink)?;
         if at >= self.losses_at + LOSSES_EVERY {
             self.losses(at, sink)?;
         }
@@ -303,7 +359,7 @@ impl Tracer {
     fn losses(&mut self, at: Ns, sink: &mut dyn FnMut(Record)) -> Result<(), CaptureError> {
         self.losses_at = at;
         self.tables.losses(at, sink)?;
-        self.misses.read(&self.ebpf, at, sink);
+        self.misses.read(&self.ebpf, &self.uprobes, at, sink);
         if self.undecodable > 0 {
             let count = std::mem::take(&mut self.undecodable);
             let (class, cause) = (LossClass::OffCpu, LossCause::Undecodable);
@@ -323,13 +379,16 @@ impl Tracer {
         let switched = open::switched(&self.threads);
         let sleepers = open::look(&self.processes, &self.pids, self.all);
         // Skipped runs are counted at the programs, which are gone after this.
-        self.misses.read(&self.ebpf, end, sink);
-        let detaching = std::mem::take(&mut self.uprobes).detach();
+        self.misses.read(&self.ebpf, &self.uprobes, end, sink);
+        let ids = self.program_ids();
+        let mut detaching = self.uprobes.detach_all();
+        detaching.expect_gone(ids, Vec::new());
         probes::detach(&mut self.ebpf);
         // A program may be in the middle of a record, behind which a ring cannot be read.
         std::thread::sleep(LAST_RUN);
         self.drain(sink)?;
         self.tables.flush(now(), sink)?;
+        self.ioctls.finish(self.tables.turn(), end, sink)?;
         self.losses(now(), sink)?;
         open::waits(&self.threads, &self.decoder, sleepers, &switched, end, sink)?;
         open::cuda(&self.cuda, &self.decoder, sink)?;

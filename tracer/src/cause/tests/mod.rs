@@ -5,7 +5,7 @@ mod claims;
 mod driving;
 mod leaves;
 
-use super::{Cause, Ledger, Mechanism, attribute};
+use super::{Cause, Culprit, CulpritKind, Ledger, Mechanism, attribute};
 use crate::idle::{DeviceIdle, Known, PlacedIdle, UnplacedIdle};
 use crate::timeline::testing::{MS, TraceBuilder, Wait, key};
 use crate::timeline::{Timeline, build};

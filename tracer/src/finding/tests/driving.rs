@@ -262,7 +262,7 @@ fn driver_findings_tell_the_commands_that_took_longest() {
             span: WINDOW,
             pid: 10,
             major: 195,
-            ioctl: NvidiaIoctl { command: 0x2a, inner: Some(0x2080_0100 + i) },
+            ioctl: NvidiaIoctl { command: 0xc020_462a, inner: Some(0x2080_1300 + i) },
             count: 3,
             ns: u64::from(i + 1) * MS,
             longest_ns: MS,
@@ -272,7 +272,7 @@ fn driver_findings_tell_the_commands_that_took_longest() {
     let mut findings = reported(trace, &[(100 * MS, 700 * MS)]).findings;
     let finding = findings.swap_remove(0);
     assert_eq!(finding.mechanism, Mechanism::DriverAlloc);
-    says(&finding, "Driver command 0x2a (0x20800106): 3 calls, 7.0 ms in all, 1.0 ms at most.");
+    says(&finding, "Driver command RM_CONTROL 2080:1306: 3 calls, 7.0 ms in all, 1.0 ms at most.");
     says(&finding, "And 2 driver commands that took less.");
 }
 

@@ -1,17 +1,23 @@
 //! Loading and attaching one program after another; one that fails takes none of the others with it.
 
 use aya::programs::perf_event::{PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent};
-use aya::programs::{BtfTracePoint, PerfEvent, Program, ProgramError, UProbe};
+use aya::programs::{BtfTracePoint, KProbe, PerfEvent, Program, ProgramError, TracePoint, UProbe};
 use aya::{Btf, Ebpf};
 
 use super::{Hook, PROBES, Probe};
 use crate::capture::kernel::btf::Kernel;
+use crate::capture::kernel::kprobes;
 use crate::trace::ProbeStatus;
 
-/// Loads and attaches what the kernel allows. Uprobes are only loaded: they wait for their libraries.
+/// Loads and attaches what the kernel allows. Uprobes are only loaded, since they wait for their libraries, and
+/// so are the tracepoints of a system call, which are there for short whiles.
 pub fn attach(ebpf: &mut Ebpf, btf: &Btf, kernel: &Kernel, sample_hz: u64, cpus: &[u32]) -> Vec<ProbeStatus> {
     let mut statuses = Vec::new();
     for probe in PROBES {
+        let seen_better = statuses.iter().any(|s: &ProbeStatus| s.name == "ioctl_return" && s.attached);
+        if seen_better && matches!(probe.hook, Hook::Syscall { .. }) {
+            continue;
+        }
         let result = match probe.requirements(kernel) {
             Err(_) if stands_aside(probe, kernel) => continue,
             Err(reason) => Err(reason),
@@ -53,6 +59,17 @@ fn start(ebpf: &mut Ebpf, btf: &Btf, probe: &Probe, hz: u64, cpus: &[u32]) -> Re
             let program: &mut UProbe = program.try_into()?;
             program.load()?;
         }
+        Hook::DriverEntry => {
+            let program: &mut KProbe = program.try_into()?;
+            program.load()?;
+            for entry in kprobes::driver_entries().unwrap_or_default() {
+                program.attach(entry, 0)?;
+            }
+        }
+        Hook::Syscall { .. } => {
+            let program: &mut TracePoint = program.try_into()?;
+            program.load()?;
+        }
     }
     Ok(())
 }
@@ -88,6 +105,8 @@ fn unload(name: &str, program: &mut Program) -> bool {
         Program::BtfTracePoint(p) => p.unload(),
         Program::PerfEvent(p) => p.unload(),
         Program::UProbe(p) => p.unload(),
+        Program::KProbe(p) => p.unload(),
+        Program::TracePoint(p) => p.unload(),
         _ => return false,
     };
     match unloaded {

@@ -5,7 +5,13 @@ mod attach;
 
 pub use attach::{attach, detach, detach_one};
 
+use std::path::Path;
+
 use super::btf::Kernel;
+use super::kprobes;
+
+/// Where tracefs is mounted; the second is its place before 4.1, and still often the only one.
+const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// What a program is attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +24,11 @@ pub enum Hook {
     MajorFaults,
     /// CUDA entry points, attached per library by `Tracer::attach_cuda`.
     Uprobe,
+    /// The NVIDIA driver's entry points, those that are there.
+    DriverEntry,
+    /// A tracepoint of one system call, attached at times by `ioctls`; where the driver's entry points are
+    /// probed it is not needed.
+    Syscall { event: &'static str },
 }
 
 /// One program of the object.
@@ -90,6 +101,14 @@ const FAULT: &[&str] = &[
     "sb_magic",
 ];
 
+const IOCTL: &[&str] = &["file_inode", "inode_mode", "inode_rdev"];
+const IOCTL_BY_DESCRIPTOR: &[&str] =
+    &["task_files", "files_fdt", "fdt_max", "fdt_fd", "file_inode", "inode_mode", "inode_rdev"];
+
+/// The programs of the system call `ioctl` and the events they are attached to.
+pub const SYSCALL_IOCTL: [(&str, &str); 2] =
+    [("ioctl_sysenter", "sys_enter_ioctl"), ("ioctl_sysexit", "sys_exit_ioctl")];
+
 /// Every program of the object.
 pub const PROBES: &[Probe] = &[
     tracepoint("sched_switch", "sched_switch", &[4], WAITS),
@@ -110,7 +129,15 @@ pub const PROBES: &[Probe] = &[
     Probe { program: "cuda_submit", hook: Hook::Uprobe, fields: &["task_start"], variant_of: None },
     Probe { program: "cuda_enter", hook: Hook::Uprobe, fields: &["task_start"], variant_of: None },
     Probe { program: "cuda_return", hook: Hook::Uprobe, fields: &["task_start"], variant_of: None },
+    Probe { program: "ioctl_enter", hook: Hook::DriverEntry, fields: IOCTL, variant_of: None },
+    Probe { program: "ioctl_return", hook: Hook::DriverEntry, fields: IOCTL, variant_of: None },
+    syscall(SYSCALL_IOCTL[0], IOCTL_BY_DESCRIPTOR),
+    syscall(SYSCALL_IOCTL[1], IOCTL_BY_DESCRIPTOR),
 ];
+
+const fn syscall((program, event): (&'static str, &'static str), fields: &'static [&'static str]) -> Probe {
+    Probe { program, hook: Hook::Syscall { event }, fields, variant_of: None }
+}
 
 const fn tracepoint(
     program: &'static str,
@@ -136,8 +163,13 @@ impl Probe {
                 Some(_) => {}
             }
         }
-        if self.hook == Hook::Uprobe && !kernel.has_helper("get_attach_cookie") {
-            return Err("this kernel has no cookies for uprobes (5.15)".into());
+        if self.hook == Hook::DriverEntry {
+            kprobes::driver_entries()?;
+        }
+        if let Hook::Syscall { event } = self.hook
+            && !TRACEFS.iter().any(|root| Path::new(root).join("events/syscalls").join(event).exists())
+        {
+            return Err(format!("no tracepoint {event}: tracefs is not mounted, or the kernel was built without"));
         }
         match self.fields.iter().find(|f| !f.split('|').any(|name| kernel.has_field(name))) {
             Some(missing) => Err(format!("this kernel's type information has no field for {missing}")),
