@@ -78,7 +78,12 @@ fn standin() -> bool {
 }
 
 fn config() -> Config {
-    Config { threshold_ns: 50_000_000, sample_hz: 0, nvidia_majors: vec![195, uvm_major()], ..Config::default() }
+    Config {
+        threshold_ns: 50_000_000,
+        sample_hz: 0,
+        nvidia_majors: vec![195, uvm_major()],
+        ..Config::default()
+    }
 }
 
 fn uvm_major() -> u32 {
@@ -185,8 +190,7 @@ fn says_driver_lock(seen: &Observed, wait: &OffCpu) {
         submit: Some(span.end),
         device_inferred: false,
     };
-    let idle =
-        DeviceIdle { window: span, idle_ns: span.len(), placed: vec![gap], ..DeviceIdle::default() };
+    let idle = DeviceIdle { window: span, idle_ns: span.len(), placed: vec![gap], ..DeviceIdle::default() };
     let ledger = attribute(&timeline, &idle);
     let cause = ledger.causes.first().expect("a cause");
     assert_eq!((cause.mechanism, cause.ns), (Mechanism::DriverLock, span.len()), "{cause:#?}");
@@ -242,7 +246,8 @@ fn bottom_halves_are_found_and_their_run_time_read() {
     }
     let mut halves = BottomHalves::default();
     let mut at = 0;
-    let mut ran = |counters: Vec<Counter>| counters.into_iter().find(|c| c.name == "UVM GPU1 BH").map(|c| c.value);
+    let mut ran =
+        |counters: Vec<Counter>| counters.into_iter().find(|c| c.name == "UVM GPU1 BH").map(|c| c.value);
     let before = ran(halves.tick(at)).expect("the stand-in's thread");
     call(&node("/dev/nvidia-uvm"), UVM_MIGRATE, 0, SERVES_FAULTS, 400_000);
     let begun = Instant::now();
@@ -332,7 +337,8 @@ fn otherwise_they_are_counted_in_bursts() {
         .max();
     assert_eq!(watched, Some(last - first), "one burst, and all of it is told");
     let waits = || seen.waits_in(libc::SYS_clock_nanosleep);
-    let whole = waits().map(|w| w.ran).max().expect("sleeps") - waits().map(|w| w.left).min().expect("sleeps");
+    let whole =
+        waits().map(|w| w.ran).max().expect("sleeps") - waits().map(|w| w.left).min().expect("sleeps");
     assert!(last - first >= 300_000_000 && last - first < whole, "{} of {whole} ns", last - first);
     no_losses(&seen);
 }

@@ -3,8 +3,8 @@
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf};
 use tracer_ebpf::wire::{
-    BlockStats, CpuWait, CudaState, IoctlKey, IoctlStart, IoctlValue, RanKey, RanValue, ThreadState, TotalKey,
-    TotalValue, call, control, loss,
+    BlockStats, CpuWait, CudaState, IoctlKey, IoctlStart, IoctlValue, RanKey, RanValue, ThreadState,
+    TotalKey, TotalValue, call, control, loss,
 };
 
 /// `BPF_F_MMAPABLE`: userspace sets single bytes, which an element-wise update could not do without a race.

@@ -18,7 +18,8 @@ use crate::{atomic, emit, file};
 #[kprobe]
 pub fn ioctl_enter(ctx: ProbeContext) -> u32 {
     let Some((tid, pid)) = current_target() else { return 0 };
-    let (Some(file), Some(command), Some(argument)) = (ctx.arg::<u64>(0), ctx.arg::<u64>(1), ctx.arg::<u64>(2))
+    let (Some(file), Some(command), Some(argument)) =
+        (ctx.arg::<u64>(0), ctx.arg::<u64>(1), ctx.arg::<u64>(2))
     else {
         return 0;
     };
