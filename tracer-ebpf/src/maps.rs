@@ -3,7 +3,8 @@
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf};
 use tracer_ebpf::wire::{
-    BlockStats, CpuWait, CudaState, RanKey, RanValue, ThreadState, TotalKey, TotalValue, call, control, loss,
+    BlockStats, CpuWait, CudaState, InReclaim, PythonThread, RanKey, RanValue, ReadKey, ReadValue, Reading,
+    ReclaimKey, ReclaimValue, ThreadState, TotalKey, TotalValue, call, control, loss,
 };
 
 /// `BPF_F_MMAPABLE`: userspace sets single bytes, which an element-wise update could not do without a race.
@@ -71,6 +72,24 @@ pub static IN_FLIGHT: HashMap<u64, u64> = HashMap::with_max_entries(16_384, 0);
 #[map]
 pub static DISKS: HashMap<u32, BlockStats> = HashMap::with_max_entries(256, 0);
 
+/// Threads whose interpreter userspace has found, by thread id.
+#[map]
+pub static PYTHON: HashMap<u32, PythonThread> = HashMap::with_max_entries(16_384, 0);
+
+/// By thread id. An evicted row costs the count of one read.
+#[map]
+pub static READING: LruHashMap<u32, Reading> = LruHashMap::with_max_entries(16_384, 0);
+
+#[map]
+pub static READS: HashMap<ReadKey, ReadValue> = HashMap::with_max_entries(8192, 0);
+
+/// Reclaim and compaction under way, by thread and kind.
+#[map]
+pub static IN_RECLAIM: HashMap<ReclaimKey, InReclaim> = HashMap::with_max_entries(4096, 0);
+
+#[map]
+pub static RECLAIMED: HashMap<ReclaimKey, ReclaimValue> = HashMap::with_max_entries(8192, 0);
+
 #[inline(always)]
 pub fn epoch() -> u32 {
     CONTROL.get(control::EPOCH).copied().unwrap_or(0) as u32
@@ -80,6 +99,12 @@ pub fn epoch() -> u32 {
 #[inline(always)]
 pub fn threshold_ns() -> u64 {
     CONTROL.get(control::THRESHOLD_NS).copied().unwrap_or(0)
+}
+
+/// The watch over reads under way.
+#[inline(always)]
+pub fn watch() -> u64 {
+    CONTROL.get(control::WATCH).copied().unwrap_or(0)
 }
 
 /// The row of a system call, 0 for none.

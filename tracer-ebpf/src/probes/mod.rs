@@ -5,6 +5,8 @@ mod block;
 mod cuda;
 mod fault;
 mod process;
+mod reads;
+mod reclaim;
 mod sample;
 mod sched_switch;
 mod sched_wake;

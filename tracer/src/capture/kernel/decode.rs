@@ -6,7 +6,9 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use tracer_ebpf::wire::{self, cuda, kind};
 
 use super::decode_wait;
+use super::faults::{Count, Faults};
 use super::kallsyms::Entries;
+use super::reclaim::reclaim;
 use crate::trace::{
     CudaCall, CudaFamily, File, MajorFault, Ns, Record, Sample, Socket, Stack, StackId, StackKind, Submits,
     TargetKind, ThreadExec, ThreadExit, ThreadKey, ThreadSeen, WakerContext,
@@ -38,6 +40,8 @@ pub struct Decoder {
     /// When each thread became a target, for waits under way by then.
     pub since: HashMap<ThreadKey, Ns>,
     pub attached_at: Ns,
+    /// Faults of target processes; the ends of their threads bring some.
+    pub(super) faults: Faults,
 }
 
 #[must_use]
@@ -86,11 +90,25 @@ impl Decoder {
             kind::CUDA_CALL => Record::CudaCall(self.cuda_call(&read(bytes)?)),
             kind::THREAD => Record::Thread(thread(&read(bytes)?)),
             kind::EXEC => Record::ThreadExec(exec(&read(bytes)?)),
-            kind::EXIT => Record::ThreadExit(exit(&read(bytes)?)),
+            kind::EXIT => {
+                let wire: wire::Exit = read(bytes)?;
+                self.faults.exited(wire.pid, Count { minor: wire.minor_faults, major: wire.major_faults });
+                Record::ThreadExit(exit(&wire))
+            }
+            kind::RECLAIM => Record::Reclaim(reclaim(&read(bytes)?)),
             other => return Err(DecodeError::Kind(other)),
         };
-        if let Record::ThreadExit(gone) = &record {
-            self.since.remove(&gone.key);
+        match &record {
+            Record::ThreadExit(gone) => {
+                self.since.remove(&gone.key);
+            }
+            // The first thread of a new process.
+            Record::Thread(seen) if seen.key.tid == seen.pid && seen.kind == TargetKind::Inherited => {
+                if let Some(at) = seen.born {
+                    self.faults.born(at, seen.pid);
+                }
+            }
+            _ => {}
         }
         Ok(record)
     }
@@ -278,7 +296,7 @@ mod tests {
         let mut d = Decoder::default();
         assert_eq!(d.decode(&[]), Err(DecodeError::Short { got: 0, wanted: 4 }));
         assert_eq!(d.decode(&99u32.to_le_bytes()), Err(DecodeError::Kind(99)));
-        for k in 1..=kind::EXIT {
+        for k in (1..=kind::EXIT).chain([kind::RECLAIM]) {
             for len in 4..64 {
                 let mut bytes = vec![0xffu8; len];
                 bytes[..4].copy_from_slice(&k.to_le_bytes());

@@ -40,6 +40,7 @@ fn class(program: &str) -> LossClass {
         p if p.starts_with("task_") || p.starts_with("process_") => LossClass::Lifecycle,
         p if p.starts_with("block_") => LossClass::Block,
         p if p.starts_with("cuda_") => LossClass::Cuda,
+        p if p.starts_with("read_") => LossClass::File,
         "cpu_sample" => LossClass::Sample,
         _ => LossClass::Fault,
     }

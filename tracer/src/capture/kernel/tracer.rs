@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use aya::maps::{Array, MapData};
 use aya::{Ebpf, maps};
-use tracer_ebpf::wire::{CudaState, ThreadState, call};
+use tracer_ebpf::wire::{CudaState, PythonThread, ThreadState, call};
 
 use super::CaptureError;
 use super::adopt::Adoption;
@@ -17,6 +17,8 @@ use super::decode::Decoder;
 use super::kallsyms::Entries;
 use super::log::{self, KernelLog};
 use super::now::now;
+use super::python::{Change, Pythons};
+use super::reads::Reads;
 use super::rings::{Rings, missing};
 use super::tables::{Tables, take};
 use super::targets::{self, Pids};
@@ -45,6 +47,8 @@ pub struct Config {
     pub adopt_cap: u32,
     /// Bytes per ring buffer, a power of two.
     pub ring_bytes: u32,
+    /// Reads are counted all the time, not in bursts alone.
+    pub reads: bool,
 }
 
 impl Default for Config {
@@ -56,6 +60,7 @@ impl Default for Config {
             nvidia_majors: vec![195],
             adopt_cap: 64,
             ring_bytes: 8 << 20,
+            reads: false,
         }
     }
 }
@@ -69,6 +74,9 @@ pub struct Tracer {
     pids: Pids,
     threads: maps::HashMap<MapData, u32, ThreadState>,
     cuda: maps::HashMap<MapData, u32, CudaState>,
+    reads: Reads,
+    python: Pythons,
+    python_threads: maps::HashMap<MapData, u32, PythonThread>,
     decoder: Decoder,
     adoption: Adoption,
     probes: Vec<ProbeStatus>,
@@ -107,6 +115,7 @@ impl Tracer {
         let pids = Pids::new(&mut ebpf)?;
         let threads = take(&mut ebpf, "THREADS")?;
         let cuda = take(&mut ebpf, "CUDA")?;
+        let python_threads = take(&mut ebpf, "PYTHON")?;
         let cpus = aya::util::online_cpus()
             .map_err(|(path, e)| CaptureError::Kernel { what: path.into(), source: Box::new(e) })?;
         let statuses = probes::attach(&mut ebpf, &btf, &kernel, config.sample_hz, &cpus);
@@ -115,6 +124,7 @@ impl Tracer {
         {
             return Err(CaptureError::NoProbe { reason: format!("{}: {}", first.name, first.reason) });
         }
+        let reads = Reads::new(&mut ebpf, config.reads, &statuses)?;
         let mut tracer = Self {
             uprobes: Uprobes::default(),
             rings,
@@ -122,6 +132,9 @@ impl Tracer {
             pids,
             threads,
             cuda,
+            reads,
+            python: Pythons::default(),
+            python_threads,
             decoder: Decoder::new(Entries::running(), attached_at),
             adoption: Adoption::new(config.adopt_cap),
             probes: statuses,
@@ -134,6 +147,7 @@ impl Tracer {
             all: config.all,
             ebpf,
         };
+        tracer.watch_reads(attached_at)?;
         if config.all {
             for pid in targets::processes() {
                 tracer.add_process(pid, TargetKind::Named)?;
@@ -205,6 +219,7 @@ impl Tracer {
             return Ok(());
         }
         self.processes.insert(pid);
+        self.decoder.faults.add(now(), pid);
         // Threads born while the list was read are on the next one, or children of targets already.
         loop {
             let mut added = false;
@@ -256,10 +271,12 @@ impl Tracer {
     /// # Errors
     /// A ring could not be read.
     pub fn drain(&mut self, sink: &mut dyn FnMut(Record)) -> Result<(), CaptureError> {
+        let at = now();
         for record in self.pending.drain(..) {
+            self.python.see(at, &record);
             sink(record);
         }
-        let Self { rings, decoder, adoption, processes, undecodable, pids, .. } = self;
+        let Self { rings, decoder, adoption, processes, undecodable, pids, python, reads, .. } = self;
         rings.drain(|bytes| match decoder.decode(bytes) {
             Ok(record) => {
                 if let Record::Thread(seen) = &record
@@ -267,6 +284,8 @@ impl Tracer {
                 {
                     processes.insert(seen.pid);
                 }
+                python.see(at, &record);
+                reads.see(&record);
                 let adopted = adoption.see(&record, pids);
                 sink(record);
                 if let Some(seen) = adopted {
@@ -293,11 +312,46 @@ impl Tracer {
         if let Some(log) = &mut self.log {
             log.flush();
         }
-        self.tables.flush(at, sink)?;
+        self.reads.before_turn(at, &mut self.ebpf);
+        let turn = self.tables.flush(at, sink)?;
+        self.reads.flush(turn, sink)?;
+        self.watch_reads(at)?;
+        self.decoder.faults.tick(at, sink);
+        self.look_at_pythons(at);
         if at >= self.losses_at + LOSSES_EVERY {
             self.losses(at, sink)?;
         }
         Ok(())
+    }
+
+    fn watch_reads(&mut self, at: Ns) -> Result<(), CaptureError> {
+        if let Some(watch) = self.reads.after_turn(at) {
+            self.tables.set_watch(watch)?;
+            self.reads.begin(&mut self.ebpf);
+        }
+        Ok(())
+    }
+
+    /// Tells the kernel side where the interpreters of Python threads are.
+    fn look_at_pythons(&mut self, at: Ns) {
+        for Change { tid, thread } in self.python.tick(at) {
+            let has = match thread {
+                // A full table leaves the thread to its native addresses alone.
+                Some(row) => self.python_threads.insert(tid, row, 0).is_ok(),
+                None => false,
+            };
+            self.pids.set_python(tid, has);
+            if !has && let Err(error) = self.python_threads.remove(&tid) {
+                tracing::debug!(%error, tid, "a thread without Python");
+            }
+        }
+    }
+
+    /// What the kernel side last took for the Python frame and instruction of a thread that is off its
+    /// processor; 0 without Python, `None` for a thread it has not seen.
+    #[must_use]
+    pub fn python_place(&self, tid: u32) -> Option<u64> {
+        self.threads.get(&tid, 0).ok().map(|state| state.key_python)
     }
 
     fn losses(&mut self, at: Ns, sink: &mut dyn FnMut(Record)) -> Result<(), CaptureError> {
@@ -329,7 +383,11 @@ impl Tracer {
         // A program may be in the middle of a record, behind which a ring cannot be read.
         std::thread::sleep(LAST_RUN);
         self.drain(sink)?;
-        self.tables.flush(now(), sink)?;
+        let turn = self.tables.flush(now(), sink)?;
+        self.tables.rest(end, sink)?;
+        self.reads.flush(turn, sink)?;
+        self.reads.rest(sink)?;
+        self.decoder.faults.finish(end, sink);
         self.losses(now(), sink)?;
         open::waits(&self.threads, &self.decoder, sleepers, &switched, end, sink)?;
         open::cuda(&self.cuda, &self.decoder, sink)?;
