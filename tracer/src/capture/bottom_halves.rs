@@ -103,7 +103,9 @@ impl BottomHalves {
 /// else in clock ticks.
 fn ran_ns(proc: &Path, tid: u32, ns_per_tick: u64) -> Option<u64> {
     let exact = fs::read_to_string(proc.join(format!("{tid}/schedstat"))).unwrap_or_default();
-    if let Some(ns) = exact.split_ascii_whitespace().next().and_then(|ns| ns.parse().ok()).filter(|ns| *ns > 0) {
+    if let Some(ns) =
+        exact.split_ascii_whitespace().next().and_then(|ns| ns.parse().ok()).filter(|ns| *ns > 0)
+    {
         return Some(ns);
     }
     let stat = fs::read_to_string(proc.join(format!("{tid}/stat"))).ok()?;

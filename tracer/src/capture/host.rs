@@ -70,7 +70,9 @@ pub fn has_majors(majors: &[u32]) -> bool {
 
 fn has_any(devices: &str, majors: &[u32]) -> bool {
     let mut lines = devices.lines().take_while(|l| !l.starts_with("Block"));
-    lines.any(|l| l.trim().split_once(' ').and_then(|(m, _)| m.parse().ok()).is_some_and(|m| majors.contains(&m)))
+    lines.any(|l| {
+        l.trim().split_once(' ').and_then(|(m, _)| m.parse().ok()).is_some_and(|m| majors.contains(&m))
+    })
 }
 
 /// `(cpu, idle ns, iowait ns, steal ns)` of each online processor.

@@ -44,9 +44,7 @@ mod tests {
     #[test]
     fn a_busy_bottom_half_is_a_sign_and_a_quiet_one_is_none() {
         let ran = |ns: u64| {
-            let counter = |at, value| {
-                Record::Counter(Counter { at, name: "UVM GPU1 BH".into(), value })
-            };
+            let counter = |at, value| Record::Counter(Counter { at, name: "UVM GPU1 BH".into(), value });
             let trace = TraceBuilder::new(0, 1_000 * MS)
                 .record(counter(0, 5_000 * MS))
                 .record(counter(900 * MS, 5_000 * MS + ns));

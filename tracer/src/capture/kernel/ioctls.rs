@@ -116,7 +116,8 @@ impl Ioctls {
                 *next = at + EVERY;
                 // Calls under way when the last burst ended.
                 drained(&mut self.open, |_| true).map_err(|e| failed("IOCTLS_OPEN", e))?;
-                match links(ebpf).and_then(|ids| ids.into_iter().map(|(p, id)| owned(ebpf, p, id)).collect()) {
+                match links(ebpf).and_then(|ids| ids.into_iter().map(|(p, id)| owned(ebpf, p, id)).collect())
+                {
                     Ok(links) => {
                         let began = now();
                         *state = Burst::On { began, links };
@@ -158,8 +159,7 @@ impl Ioctls {
         let span = Span::new(since, at);
         self.since = Some(at);
         self.watched_ns += span.len();
-        let mut rows =
-            drained(&mut self.totals, |k| k.epoch != turn).map_err(|e| failed("IOCTLS", e))?;
+        let mut rows = drained(&mut self.totals, |k| k.epoch != turn).map_err(|e| failed("IOCTLS", e))?;
         rows.sort_by_key(|(k, _)| (k.pid, k.major, k.command, k.inner, k.has_inner, k.epoch));
         for (key, value) in &rows {
             sink(Record::IoctlTotal(total(span, key, value)));
@@ -243,7 +243,8 @@ mod tests {
 
     #[test]
     fn a_row_becomes_a_total() {
-        let key = IoctlKey { pid: 4, major: 195, command: 0xc020_462a, inner: 0x0101, has_inner: 1, epoch: 9 };
+        let key =
+            IoctlKey { pid: 4, major: 195, command: 0xc020_462a, inner: 0x0101, has_inner: 1, epoch: 9 };
         let mut value = IoctlValue { count: 3, ns: 900, longest: 500, ..IoctlValue::default() };
         value.histogram[0] = 3;
         let seen = total(Span::new(5, 8), &key, &value);

@@ -21,7 +21,10 @@ pub fn driver_entries() -> Result<Vec<&'static str>, String> {
     let symbols = File::open("/proc/kallsyms").map_err(|e| format!("/proc/kallsyms: {e}"))?;
     let found = entries_of(BufReader::new(symbols));
     if found.is_empty() {
-        return Err(format!("no NVIDIA driver is loaded: there is no kernel function {}", ENTRIES.join(" or ")));
+        return Err(format!(
+            "no NVIDIA driver is loaded: there is no kernel function {}",
+            ENTRIES.join(" or ")
+        ));
     }
     Ok(found)
 }

@@ -62,7 +62,8 @@ fn the_driver_claims_its_ioctls_and_calls() {
     assert_eq!(locked.chain[0].what, "ioctl RM_CONTROL FB_GET_INFO_V2");
     // Nobody's records were kept: the name is all there is.
     let stranger = |t: TraceBuilder| node(t).bystander(900, 900, "nvidia-smi");
-    let by = wait(stranger, |w| ioctl(w).woken_by(900).with(|o| o.waker.as_mut().unwrap().in_nvidia_ioctl = true));
+    let by =
+        wait(stranger, |w| ioctl(w).woken_by(900).with(|o| o.waker.as_mut().unwrap().in_nvidia_ioctl = true));
     assert_eq!((by.mechanism, culprit(&by)), (Mechanism::DriverLock, "nvidia-smi"));
     let interrupted = wait(node, |w| {
         ioctl(w).woken_by(WORKER).with(|o| {

@@ -169,7 +169,9 @@ impl Probe {
         if let Hook::Syscall { event } = self.hook
             && !TRACEFS.iter().any(|root| Path::new(root).join("events/syscalls").join(event).exists())
         {
-            return Err(format!("no tracepoint {event}: tracefs is not mounted, or the kernel was built without"));
+            return Err(format!(
+                "no tracepoint {event}: tracefs is not mounted, or the kernel was built without"
+            ));
         }
         match self.fields.iter().find(|f| !f.split('|').any(|name| kernel.has_field(name))) {
             Some(missing) => Err(format!("this kernel's type information has no field for {missing}")),
