@@ -1,6 +1,10 @@
 //! Harness shared by the tests that need real processes, probes or the simulated device.
 
 pub mod binary;
+pub mod board;
 pub mod cuda;
 pub mod device;
+pub mod driver;
+pub mod library;
 pub mod privileged;
+pub mod signal;

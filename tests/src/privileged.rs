@@ -37,6 +37,33 @@ pub fn leaves_out(what: &str) {
     writeln!(std::io::stderr(), "test {name} leaves out what needs {what}").expect("standard error");
 }
 
+/// Links to any of these programs, of which an ended tracer has none.
+#[must_use]
+pub fn links_of(programs: &[u32]) -> usize {
+    let links = aya::programs::loaded_links().filter_map(Result::ok);
+    links.filter(|link| programs.contains(&link.program_id())).count()
+}
+
+/// Puts a filter on this process as those do that were written before the system calls of probed functions:
+/// it kills.
+pub fn refuse_new_system_calls() {
+    let row = |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter { code: code as u16, jt, jf, k };
+    let equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    let mut filter = [
+        row(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        row(equal, 335, 2, 0),
+        row(equal, 336, 1, 0),
+        row(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0, 0),
+        row(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_KILL_PROCESS, 0, 0),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: system calls on a valid program.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program), 0);
+    }
+}
+
 /// A forked process that waits to be let go.
 #[derive(Debug)]
 pub struct Child {

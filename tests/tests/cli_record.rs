@@ -1,6 +1,7 @@
 //! Recordings as a user makes them: real processes, real probes. Root is needed.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -158,6 +159,35 @@ fn a_command_runs_as_the_user_asked_for() {
     let ran = binary::run(run.iter().chain(&["sh", "-c", "id -u; id -G; sleep 1"]));
     done(&ran);
     assert_eq!(ran.stdout, "4242\n4243\n");
+}
+
+#[test]
+#[file_serial(probes)]
+fn a_command_that_outlives_its_recording_is_reported_on_while_it_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("t");
+    let go = folder.path().join("go");
+    // Ends only when the report is there to be read: this waits for ever if the report waits for the command.
+    let script =
+        format!("while [ ! -e {} ]; do sleep 0.1; done; echo went on to its own end >&2", go.display());
+    let mut run = Command::new(binary::path())
+        .args(["run", "--duration", "1s", "-o", trace.to_str().unwrap(), "--", "sh", "-c", &script])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    for line in BufReader::new(run.stderr.take().unwrap()).lines() {
+        let line = line.unwrap();
+        if line.contains("waiting for its end") {
+            fs::write(&go, "").unwrap();
+        }
+        said += &format!("{line}\n");
+    }
+    assert_eq!(run.wait().unwrap().code(), Some(0), "{said}");
+    let at = |what: &str| said.find(what).unwrap_or_else(|| panic!("no {what:?} in {said}"));
+    assert!(at("WHAT COULD NOT BE SEEN") < at("went on to its own end"), "{said}");
+    assert!(at("went on to its own end") < at("sh ended with status 0"), "{said}");
+    assert_eq!(end(&read(&trace)).reason, "duration");
 }
 
 #[test]

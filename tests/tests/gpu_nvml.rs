@@ -3,41 +3,17 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use gpu_sim_timeline::{Process, Timeline, clock};
+use gpu_sim_timeline::clock;
 use whyidle::gpu::{DeviceSignal as _, GpuError, GpuThread, NvmlSignal, Polled};
-use whyidle::trace::{Reading, ReadingSource};
+use whyidle::timeline::lag;
+use whyidle::trace::{Reading, ReadingSource, Span};
 use whyidle_tests::device::{SimulatedDevice, script};
+use whyidle_tests::signal::{
+    assert_contiguous, clocks, counter, loaded, open, polls, row, true_percent, windows,
+};
 
 const MS: u64 = 1_000_000;
 const PERIOD: u64 = 166_666_667;
-
-/// A process with a context, and work every 100 ms for the next 20 s.
-fn loaded(timeline: &Timeline, busy_ms: u64) -> Process<'_> {
-    let process = timeline.enter().expect("a free slot");
-    process.context_made(0);
-    let now = clock::now();
-    script(timeline, &process, now, now + 20_000 * MS, 100 * MS, busy_ms * MS);
-    process
-}
-
-fn open(device: &SimulatedDevice) -> NvmlSignal {
-    NvmlSignal::open(Some(&device.nvml())).expect("the simulated library loads")
-}
-
-/// Polls until there are so many windows.
-fn windows(signal: &mut NvmlSignal, count: usize) -> Vec<Reading> {
-    let mut readings = Vec::new();
-    while readings.len() < count {
-        sleep(Duration::from_millis(60));
-        readings.extend(signal.poll().expect("the library answers").readings);
-    }
-    readings
-}
-
-fn true_percent(timeline: &Timeline, from: u64, to: u64) -> f64 {
-    let truth = timeline.truth().expect("readable");
-    100.0 * truth[0].busy_ns(from, to) as f64 / (to - from) as f64
-}
 
 fn busy_ns(readings: &[Reading]) -> f64 {
     readings.iter().map(|r| r.busy_percent.expect("a value") / 100.0 * r.span.len() as f64).sum()
@@ -46,13 +22,6 @@ fn busy_ns(readings: &[Reading]) -> f64 {
 fn mean_percent(readings: &[Reading]) -> f64 {
     let whole: u64 = readings.iter().map(|r| r.span.len()).sum();
     100.0 * busy_ns(readings) / whole as f64
-}
-
-#[track_caller]
-fn assert_contiguous(readings: &[Reading]) {
-    for pair in readings.windows(2) {
-        assert_eq!(pair[0].span.end, pair[1].span.start, "{readings:?}");
-    }
 }
 
 #[test]
@@ -213,6 +182,141 @@ fn nonsense_is_no_value() {
     let device = SimulatedDevice::new(&[("WHYIDLE_SIM_NVML", "garbage")]);
     let readings = windows(&mut open(&device), 3);
     assert!(readings.iter().all(|r| r.busy_percent.is_none()), "{readings:?}");
+}
+
+/// Sample periods short enough for many windows, and for a ring that a slow reader still gets whole.
+const SHORT: (&str, &str) = ("WHYIDLE_SIM_PERIOD_US", "50000");
+
+#[test]
+fn a_few_bad_samples_cost_their_own_windows_and_are_counted_by_class() {
+    for (word, class) in [
+        ("garbage=5", "not_a_percentage"),
+        ("backward=5", "stamp_backward"),
+        ("future=5", "stamp_in_the_future"),
+        ("duplicate=5", "stamp_twice"),
+    ] {
+        let device = SimulatedDevice::new(&[("WHYIDLE_SIM_NVML", word), SHORT]);
+        let timeline = device.timeline();
+        let _process = loaded(&timeline, 37);
+        // Some history, so that the clock is known from the start.
+        sleep(Duration::from_millis(400));
+        let polled = polls(&mut open(&device), |all| all.readings.len() >= 40);
+        let counted = counter(&polled, &format!("gpu0_samples_{class}"));
+        assert!(counted.is_some_and(|count| count >= 5), "{word}: {counted:?}");
+        let others = ["not_a_percentage", "stamp_backward", "stamp_in_the_future", "stamp_twice"];
+        for other in others.iter().filter(|other| **other != class) {
+            assert_eq!(counter(&polled, &format!("gpu0_samples_{other}")), None, "{word}");
+        }
+        let readings = &polled.readings;
+        assert!(readings.windows(2).all(|w| w[0].span.end <= w[1].span.start), "{word}: {readings:?}");
+        for reading in readings.iter().filter(|r| r.source == ReadingSource::NvmlSamples) {
+            let Some(given) = reading.busy_percent else { continue };
+            let truth = true_percent(&timeline, reading.span.start, reading.span.end);
+            assert!((given - truth).abs() <= 2.0, "{word}: {given} given, {truth} true: {reading:?}");
+        }
+        let known: u64 = readings.iter().filter(|r| r.busy_percent.is_some()).map(|r| r.span.len()).sum();
+        let whole = readings[readings.len() - 1].span.end - readings[0].span.start;
+        assert!(known * 10 > whole * 7, "{word}: {known} of {whole} known");
+    }
+}
+
+#[test]
+fn values_of_every_documented_type_are_read_and_others_refused() {
+    for (kind, works) in [("0", true), ("1", true), ("3", true), ("9", false)] {
+        let word = format!("value-type={kind}");
+        let device = SimulatedDevice::new(&[("WHYIDLE_SIM_NVML", &word)]);
+        let timeline = device.timeline();
+        let _process = loaded(&timeline, 50);
+        let polled = polls(&mut open(&device), |all| all.readings.len() >= 5);
+        let said = row(&polled, "nvml_samples");
+        assert_eq!(said.attached, works, "{kind}: {said:?}");
+        let source = if works { ReadingSource::NvmlSamples } else { ReadingSource::NvmlRates };
+        assert!(polled.readings.iter().all(|r| r.source == source), "{kind}: {:?}", polled.readings);
+        let last = polled.readings.last().and_then(|r| r.busy_percent).expect("a value");
+        assert!((last - 50.0).abs() <= 31.0, "{kind}: {last}");
+    }
+}
+
+#[test]
+fn the_clock_of_the_stamps_is_told_with_offset_and_age() {
+    for name in ["realtime", "boottime", "monotonic"] {
+        let device = SimulatedDevice::new(&[("WHYIDLE_SIM_CLOCK", name), SHORT]);
+        let _timeline = device.timeline();
+        sleep(Duration::from_millis(200));
+        let polled = polls(&mut open(&device), |all| all.readings.len() >= 6);
+        let told = clocks(&polled);
+        let last = told.last().expect("a clock");
+        // Where the machine never slept, the clocks of boot and of monotonic time are one.
+        let fits = last.domain == name || (name == "boottime" && last.domain == "monotonic");
+        assert!(fits && last.lag_ns.is_none(), "{told:?}");
+        assert_eq!(last.period_ns, Some(50_000_000));
+        assert_eq!(last.offset_ns < 0, name == "realtime", "{last:?}");
+        assert!(told.len() < 4, "{told:?}");
+    }
+}
+
+#[test]
+fn stamps_on_a_clock_of_the_drivers_own_are_placed_by_their_arrival() {
+    let device = SimulatedDevice::new(&[("WHYIDLE_SIM_CLOCK", "own"), SHORT]);
+    let timeline = device.timeline();
+    let _process = loaded(&timeline, 37);
+    let polled = polls(&mut open(&device), |all| all.readings.len() >= 60);
+    let told = clocks(&polled);
+    assert!(told.last().is_some_and(|clock| clock.domain.starts_with("not settled: none")), "{told:?}");
+    let readings = &polled.readings;
+    let (from, to) = (readings[0].span.start, readings[readings.len() - 1].span.end);
+    let (mean, truth) = (mean_percent(readings), true_percent(&timeline, from, to));
+    // A poll late at most at either end.
+    let bound = 100.0 * 250e6 / (to - from) as f64;
+    assert!((mean - truth).abs() <= bound, "{mean} given, {truth} true, {bound}");
+}
+
+#[test]
+fn polls_far_apart_lose_no_sample() {
+    let device = SimulatedDevice::new(&[SHORT]);
+    let timeline = device.timeline();
+    let _process = loaded(&timeline, 30);
+    let mut signal = open(&device);
+    let mut readings = windows(&mut signal, 3);
+    for _ in 0..2 {
+        sleep(Duration::from_millis(3_500));
+        readings.extend(signal.poll().expect("answers").readings);
+    }
+    assert_contiguous(&readings);
+    assert!(readings.len() > 100, "{}", readings.len());
+}
+
+#[test]
+fn jitter_of_the_stamps_leaves_no_holes() {
+    let device = SimulatedDevice::new(&[("WHYIDLE_SIM_NVML", "jitter=0.02")]);
+    let timeline = device.timeline();
+    let _process = loaded(&timeline, 60);
+    let readings = windows(&mut open(&device), 12);
+    assert_contiguous(&readings);
+    assert!((mean_percent(&readings) - 60.0).abs() < 8.0, "{readings:?}");
+}
+
+#[test]
+fn a_lag_of_the_stamps_is_found_by_fit_against_the_work() {
+    let device = SimulatedDevice::new(&[("WHYIDLE_SIM_NVML", "stamp-lag=0.030"), SHORT]);
+    let timeline = device.timeline();
+    let process = timeline.enter().expect("a free slot");
+    process.context_made(0);
+    let start = clock::now();
+    // Bursts of many lengths, so that no other shift fits.
+    for n in 0..40 {
+        let (from, busy) = (start + n * 131 * MS, (20 + n * 37 % 90) * MS);
+        script(&timeline, &process, from, from + busy, busy, busy).give_back(&timeline);
+    }
+    let mut signal = open(&device);
+    let mut readings = windows(&mut signal, 3);
+    while readings.last().is_none_or(|r| r.span.end < start + 4_500 * MS) {
+        readings.extend(windows(&mut signal, 1));
+    }
+    let truth = timeline.truth().expect("readable");
+    let work: Vec<Span> = truth[0].busy.iter().map(|busy| Span::new(busy.start, busy.end)).collect();
+    let found = lag(&readings, &work).expect("a fit");
+    assert!(found.ns.abs_diff(30 * MS as i64) <= 3 * MS && found.confidence > 0.3, "{found:?}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::time::Duration;
 
 use serial_test::file_serial;
-use whyidle::capture::cuda::EntryPoint;
+use whyidle::capture::cuda::{EntryPoint, names};
 use whyidle::capture::tracer::Config;
 use whyidle::trace::{CudaFamily, File, Record, State};
 use whyidle_tests::privileged::{Child, Observed, attach, lacking, observe, observe_with};
@@ -214,10 +214,10 @@ fn file_offset(function: usize) -> u64 {
 #[test]
 #[file_serial(probes)]
 fn driver_calls_by_file_offset() {
-    let entry = |name, id, family, f: extern "C" fn(u64) -> u64, wants_return| EntryPoint {
+    let entry = |name, f: extern "C" fn(u64) -> u64, wants_return| EntryPoint {
         name,
-        id,
-        family,
+        id: names().find(|n| n.name == name).expect("a name of the table").id,
+        family: names().find(|n| n.name == name).expect("a name of the table").family,
         file_offset: file_offset(f as usize),
         wants_return,
     };
@@ -225,7 +225,7 @@ fn driver_calls_by_file_offset() {
         let mut tracer = attach(&quiet());
         let status = tracer.probes().into_iter().find(|s| s.name == "cuda_submit").expect("a status");
         assert_eq!((status.attached, &status.reason), (false, &reason));
-        let point = entry("cuLaunchKernel", 0, CudaFamily::Launch, fake_launch, false);
+        let point = entry("cuLaunchKernel", fake_launch, false);
         let failed = tracer.attach_cuda(&std::env::current_exe().expect("own path"), &[point]);
         assert!(
             failed.iter().all(|f| !f.attached && !f.reason.is_empty()) && failed.len() == 1,
@@ -234,10 +234,10 @@ fn driver_calls_by_file_offset() {
         return;
     }
     let points = [
-        entry("cuLaunchKernel", 0, CudaFamily::Launch, fake_launch, false),
-        entry("cuMemsetD8Async", 1, CudaFamily::Memset, fake_memset, false),
-        entry("cuMemcpyHtoD_v2", 2, CudaFamily::Copy, fake_copy, true),
-        entry("cuStreamSynchronize", 3, CudaFamily::Synchronize, fake_synchronise, true),
+        entry("cuLaunchKernel", fake_launch, false),
+        entry("cuMemsetD8Async", fake_memset, false),
+        entry("cuMemcpyHtoD_v2", fake_copy, true),
+        entry("cuStreamSynchronize", fake_synchronise, true),
     ];
     let child = Child::fork(|| {
         for _ in 0..5 {

@@ -11,6 +11,7 @@ use crate::maps::{FILES_SENT, MAJORS};
 use crate::task::probe;
 
 const S_IFMT: u16 = 0o170_000;
+const S_IFREG: u16 = 0o100_000;
 const S_IFSOCK: u16 = 0o140_000;
 const S_IFCHR: u16 = 0o020_000;
 const AF_INET: u16 = 2;
@@ -38,16 +39,28 @@ pub fn behind(files: *const u8, fd: u32) -> Option<*const u8> {
     pointer(array.wrapping_add(fd as usize * 8), 0)
 }
 
+/// The major of an open file that is a character device.
+#[inline(always)]
+pub fn character_major(file: *const u8) -> Option<u32> {
+    let inode = pointer(file, offset!(file_inode))?;
+    let mode: u16 = probe(inode, offset!(inode_mode)).unwrap_or(0);
+    if mode & S_IFMT != S_IFCHR {
+        return None;
+    }
+    probe::<u32>(inode, offset!(inode_rdev)).map(|device| device >> MINOR_BITS)
+}
+
+/// The major behind a descriptor, where it is one of those taken as the NVIDIA driver's.
+#[inline(always)]
+pub fn nvidia_major(files: *const u8, fd: u32) -> Option<u32> {
+    let major = behind(files, fd).and_then(character_major)?;
+    MAJORS.get(major).is_some_and(|m| *m != 0).then_some(major)
+}
+
 /// Whether a descriptor is a character device of one of the majors taken as the NVIDIA driver's.
 #[inline(always)]
 pub fn is_nvidia(files: *const u8, fd: u32) -> bool {
-    let Some(inode) = behind(files, fd).and_then(|f| pointer(f, offset!(file_inode))) else { return false };
-    let mode: u16 = probe(inode, offset!(inode_mode)).unwrap_or(0);
-    if mode & S_IFMT != S_IFCHR {
-        return false;
-    }
-    let device: u32 = probe(inode, offset!(inode_rdev)).unwrap_or(0);
-    MAJORS.get(device >> MINOR_BITS).is_some_and(|m| *m != 0)
+    nvidia_major(files, fd).is_some()
 }
 
 /// Names an open file and sends its description unless it was sent before. 0: unreadable.
@@ -55,6 +68,19 @@ pub fn is_nvidia(files: *const u8, fd: u32) -> bool {
 pub fn of_descriptor(files: *const u8, fd: u32) -> u64 {
     let Some(file) = behind(files, fd) else { return 0 };
     let Some(inode) = pointer(file, offset!(file_inode)) else { return 0 };
+    let dentry = pointer(file, offset!(file_dentry)).unwrap_or(core::ptr::null());
+    describe(inode, dentry, file)
+}
+
+/// Likewise for regular files alone; 0 for anything else.
+#[inline(never)]
+pub fn of_regular(files: *const u8, fd: u32) -> u64 {
+    let Some(file) = behind(files, fd) else { return 0 };
+    let Some(inode) = pointer(file, offset!(file_inode)) else { return 0 };
+    let mode: u16 = probe(inode, offset!(inode_mode)).unwrap_or(0);
+    if mode & S_IFMT != S_IFREG {
+        return 0;
+    }
     let dentry = pointer(file, offset!(file_dentry)).unwrap_or(core::ptr::null());
     describe(inode, dentry, file)
 }

@@ -21,6 +21,17 @@ pub static SETTINGS: Global<Settings> = Global::new(Settings {
     log: 0,
 });
 
+/// The cookie of the one entry point that a copy of a program serves where the kernel keeps no cookies. Each
+/// copy has globals of its own.
+#[unsafe(no_mangle)]
+pub static COOKIE: Global<u64> = Global::new(0);
+
+#[inline(always)]
+pub fn constant_cookie() -> u64 {
+    // SAFETY: `Global` is transparent and always initialised.
+    volatile(unsafe { &*addr_of!(COOKIE).cast() })
+}
+
 #[inline(always)]
 pub fn offsets() -> &'static Offsets {
     // SAFETY: `Global` is transparent and always initialised.

@@ -2,8 +2,11 @@
 
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf};
+use tracer_ebpf::wire::cuda::{Handle, Recorded, layout};
 use tracer_ebpf::wire::{
-    BlockStats, CpuWait, CudaState, RanKey, RanValue, ThreadState, TotalKey, TotalValue, call, control, loss,
+    BlockStats, CollectiveState, Communicator, CpuWait, CudaState, InReclaim, IoctlKey, IoctlStart,
+    IoctlValue, PythonThread, RanKey, RanValue, ReadKey, ReadValue, Reading, ReclaimKey, ReclaimValue,
+    RunState, ThreadState, TotalKey, TotalValue, call, control, loss,
 };
 
 /// `BPF_F_MMAPABLE`: userspace sets single bytes, which an element-wise update could not do without a race.
@@ -25,6 +28,34 @@ pub static BLANK_CUDA: Array<CudaState> = Array::with_max_entries(1, 0);
 
 #[map]
 pub static CUDA: HashMap<u32, CudaState> = HashMap::with_max_entries(4096, 0);
+
+#[map]
+pub static BLANK_RUN: Array<RunState> = Array::with_max_entries(1, 0);
+
+/// By thread and context, see `probes::cuda::thread::run_key`.
+#[map]
+pub static RUNS: HashMap<u32, RunState> = HashMap::with_max_entries(2048, 0);
+
+/// `wire::cuda::layout`, by `EntryPoint::id`.
+#[map]
+pub static CALLS: Array<u64> = Array::with_max_entries(layout::ROWS, 0);
+
+/// Where and when events were last recorded.
+#[map]
+pub static EVENTS: LruHashMap<Handle, Recorded> = LruHashMap::with_max_entries(8192, 0);
+
+/// Ordinal of the device that a context is on.
+#[map]
+pub static DEVICES: LruHashMap<Handle, u32> = LruHashMap::with_max_entries(1024, 0);
+
+#[map]
+pub static BLANK_COLLECTIVE: Array<CollectiveState> = Array::with_max_entries(1, 0);
+
+#[map]
+pub static COLLECTIVES: HashMap<u32, CollectiveState> = HashMap::with_max_entries(1024, 0);
+
+#[map]
+pub static COMMUNICATORS: LruHashMap<Handle, Communicator> = LruHashMap::with_max_entries(1024, 0);
 
 #[map]
 pub static TOTALS: HashMap<TotalKey, TotalValue> = HashMap::with_max_entries(32_768, 0);
@@ -71,6 +102,31 @@ pub static IN_FLIGHT: HashMap<u64, u64> = HashMap::with_max_entries(16_384, 0);
 #[map]
 pub static DISKS: HashMap<u32, BlockStats> = HashMap::with_max_entries(256, 0);
 
+/// ioctls under way on the NVIDIA driver's nodes, by thread.
+#[map]
+pub static IOCTLS_OPEN: HashMap<u32, IoctlStart> = HashMap::with_max_entries(8192, 0);
+
+#[map]
+pub static IOCTLS: HashMap<IoctlKey, IoctlValue> = HashMap::with_max_entries(4096, 0);
+
+/// Threads whose interpreter userspace has found, by thread id.
+#[map]
+pub static PYTHON: HashMap<u32, PythonThread> = HashMap::with_max_entries(16_384, 0);
+
+/// By thread id. An evicted row costs the count of one read.
+#[map]
+pub static READING: LruHashMap<u32, Reading> = LruHashMap::with_max_entries(16_384, 0);
+
+#[map]
+pub static READS: HashMap<ReadKey, ReadValue> = HashMap::with_max_entries(8192, 0);
+
+/// Reclaim and compaction under way, by thread and kind.
+#[map]
+pub static IN_RECLAIM: HashMap<ReclaimKey, InReclaim> = HashMap::with_max_entries(4096, 0);
+
+#[map]
+pub static RECLAIMED: HashMap<ReclaimKey, ReclaimValue> = HashMap::with_max_entries(8192, 0);
+
 #[inline(always)]
 pub fn epoch() -> u32 {
     CONTROL.get(control::EPOCH).copied().unwrap_or(0) as u32
@@ -80,6 +136,12 @@ pub fn epoch() -> u32 {
 #[inline(always)]
 pub fn threshold_ns() -> u64 {
     CONTROL.get(control::THRESHOLD_NS).copied().unwrap_or(0)
+}
+
+/// The watch over reads under way.
+#[inline(always)]
+pub fn watch() -> u64 {
+    CONTROL.get(control::WATCH).copied().unwrap_or(0)
 }
 
 /// The row of a system call, 0 for none.

@@ -2,6 +2,7 @@
 
 mod bench;
 mod demo;
+mod libraries;
 mod place;
 mod setup;
 mod shell;
@@ -27,6 +28,8 @@ enum Verb {
     Demo(demo::Demo),
     /// Every test; those that attach probes run as root.
     Test(test::Test),
+    /// Fetch real CUDA libraries from packages, for the test that holds the table of entry points against them.
+    Libraries,
     /// What tracing costs, beside other tracers; writes docs/performance.md.
     Bench(bench::Bench),
     /// The tests that attach probes, or another command, under another kernel.
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
         Verb::Setup => success(setup::everything()),
         Verb::Demo(arguments) => success(demo::demo(&arguments)),
         Verb::Test(arguments) => success(test::test(&arguments)),
+        Verb::Libraries => success(libraries::fetch()),
         Verb::Bench(arguments) => success(bench::bench(&arguments)),
         Verb::Vm(arguments) => vm::vm(&arguments),
         Verb::Load { load } => success(bench::serve(load)),

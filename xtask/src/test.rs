@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Deserialize;
 
 use crate::shell::{as_root, captured, output, run, say};
-use crate::{place, setup};
+use crate::{libraries, place, setup};
 
 /// The package whose tests need root: real probes, real processes, cgroups.
 const PRIVILEGED: &str = "whyidle-tests";
@@ -28,6 +28,10 @@ pub fn test(arguments: &Test) -> Result<()> {
     say("building");
     run(cargo().args(["build", "--workspace"]))?;
     let programs = privileged_programs(&[])?;
+    // Without them one test is left out, and says so.
+    if let Err(e) = libraries::fetch() {
+        say(format!("no real CUDA libraries to test with: {e:#}"));
+    }
     say("tests that need no root");
     let unit = run(cargo()
         .args(["test", "--workspace", "--no-fail-fast", "--exclude", PRIVILEGED, "--"])

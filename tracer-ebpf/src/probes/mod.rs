@@ -4,7 +4,10 @@
 mod block;
 mod cuda;
 mod fault;
+mod ioctl;
 mod process;
+mod reads;
+mod reclaim;
 mod sample;
 mod sched_switch;
 mod sched_wake;

@@ -4,7 +4,7 @@ use aya_ebpf::helpers::generated::{bpf_ktime_get_ns, bpf_probe_read_kernel, bpf_
 use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
 use aya_log_ebpf::debug;
-use tracer_ebpf::wire::{Exec, Exit, Thread, flags, kind, pid_bits};
+use tracer_ebpf::wire::{Exec, Exit, MISSING, Thread, flags, kind, pid_bits};
 
 use crate::globals::{offset, setting};
 use crate::maps::THREADS;
@@ -144,12 +144,20 @@ pub fn process_exit(ctx: BtfTracePointContext) -> i32 {
                 (*out).start_boottime = task.start();
                 (*out).tid = tid;
                 (*out).pad = 0;
+                (*out).minor_faults = counted(task, offset!(task_min_flt));
+                (*out).major_faults = counted(task, offset!(task_maj_flt));
             }
         });
+        super::cuda::exits(tid);
         if THREADS.remove(tid).is_err() {
             // It never switched while it was a target.
             return 0;
         }
     }
     0
+}
+
+#[inline(always)]
+fn counted(task: Task, offset: u32) -> u64 {
+    if offset == MISSING { 0 } else { task.load(offset) }
 }

@@ -11,7 +11,7 @@ use tracer_ebpf::wire::{MISSING, OffCpu, OffCpuPath, PATH_BYTES, ThreadState, ca
 use crate::globals::offset;
 use crate::maps::{THREADS, call_row, threshold_ns};
 use crate::task::{Regs, Task};
-use crate::{emit, file, stack, threads, totals};
+use crate::{emit, file, python, stack, threads, totals};
 
 /// A thread that leaves for good (`include/linux/sched.h`).
 const TASK_DEAD: u32 = 0x80;
@@ -99,7 +99,7 @@ fn leave(ctx: &BtfTracePointContext, prev: Task, tid: u32, state: u32, preempt: 
         (*s).cpu_left = cpu;
         if f & flags::KERNEL_THREAD == 0 {
             let regs = prev.regs();
-            keep_user_stack(ctx, s, regs);
+            keep_user_stack(ctx, s, tid, regs);
             let nr = regs.syscall();
             if nr >= 0 {
                 f |= keep_arguments(s, prev, regs, call_row(nr));
@@ -110,23 +110,26 @@ fn leave(ctx: &BtfTracePointContext, prev: Task, tid: u32, state: u32, preempt: 
 }
 
 /// No helper reads another task's user memory, so the stack is walked now, before it is known whether the
-/// stay will be long; and not walked again while nothing has moved.
+/// stay will be long; and not walked again while nothing has moved. Two Python functions that call the same
+/// builtin at the same depth look alike to sp and ip, so where the interpreter is counts too.
 #[inline(always)]
-unsafe fn keep_user_stack(ctx: &BtfTracePointContext, s: *mut ThreadState, regs: Regs) {
+unsafe fn keep_user_stack(ctx: &BtfTracePointContext, s: *mut ThreadState, tid: u32, regs: Regs) {
     let (sp, ip) = (regs.sp(), regs.ip());
-    let hash = stack::above(sp);
+    let (hash, python) = (stack::above(sp), python::place(tid));
     // SAFETY: `s` by contract; the slot has `MAX_FRAMES` words.
     unsafe {
-        if let Some(hash) = hash
+        if let (Some(hash), Some(python)) = (hash, python)
             && (*s).key_sp == sp
             && (*s).key_ip == ip
             && (*s).key_hash == hash
+            && (*s).key_python == python
         {
             return;
         }
         (*s).key_sp = sp;
         (*s).key_ip = ip;
         (*s).key_hash = hash.unwrap_or(0);
+        (*s).key_python = python.unwrap_or(0);
         (*s).user_id = 0;
         (*s).user_frames = stack::walk_user(ctx, (&raw mut (*s).user).cast());
     }
@@ -171,23 +174,20 @@ unsafe fn keep_arguments(s: *mut ThreadState, prev: Task, regs: Regs, row: u8) -
     0
 }
 
-/// The command, and for `RM_CONTROL` the inner command, 8 bytes into the caller's structure.
 #[inline(always)]
 unsafe fn keep_ioctl(s: *mut ThreadState, regs: Regs) -> u32 {
-    const RM_CONTROL: u32 = 0x2a;
-    let command = regs.arg1() as u32;
-    // SAFETY: as above.
+    let kept = super::ioctl::command(regs.arg1() as u32, regs.arg2());
+    // SAFETY: by contract of the caller.
     unsafe {
-        (*s).ioctl_command = command;
-        // Type 'F' and both directions: UVM's raw numbers have neither.
-        if command >> 30 == 3 && (command >> 8) & 0xff == 0x46 && command & 0xff == RM_CONTROL {
-            let inner = regs.arg2().wrapping_add(8);
-            if bpf_probe_read_user((&raw mut (*s).ioctl_inner).cast(), 4, inner as *const _) == 0 {
-                return flags::IOCTL | flags::INNER;
+        (*s).ioctl_command = kept.command;
+        match kept.inner {
+            Some(inner) => {
+                (*s).ioctl_inner = inner;
+                flags::IOCTL | flags::INNER
             }
+            None => flags::IOCTL,
         }
     }
-    flags::IOCTL
 }
 
 #[inline(always)]

@@ -57,8 +57,11 @@ pub struct Governor {
     kernel: f64,
     /// Steps taken.
     taken: usize,
-    /// Largest share seen over one span.
+    /// Share as last measured, and the largest so far; the second with the probes on driver calls, which have
+    /// steps of their own (`cuda::policy`).
+    share: f64,
     worst: f64,
+    driver: f64,
     /// Spans over the budget in a row.
     streak: u32,
     exhausted: bool,
@@ -73,7 +76,9 @@ impl Governor {
             since: (host::now(), own_cpu()),
             kernel: 0.0,
             taken: 0,
+            share: 0.0,
             worst: 0.0,
+            driver: 0.0,
             streak: 0,
             exhausted: false,
         }
@@ -92,7 +97,8 @@ impl Governor {
         let own = cpu.saturating_sub(self.since.1) as f64 / (wall as f64 * self.cpus);
         let share = own + self.kernel;
         self.since = (now, cpu);
-        self.worst = self.worst.max(share);
+        self.share = share;
+        self.worst = self.worst.max(share + self.driver);
         if share <= self.budget {
             self.streak = 0;
             return (None, None);
@@ -119,6 +125,17 @@ impl Governor {
     /// Takes note of what the kernel side's programs take: processor time per time passed.
     pub fn kernel(&mut self, per_time: f64) {
         self.kernel = per_time / self.cpus;
+    }
+
+    /// Share that probes on driver calls take, as last measured.
+    pub fn driver(&mut self, share: f64) {
+        self.driver = share;
+    }
+
+    /// Share of the machine's processor time as last measured, without the probes on driver calls.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        self.share
     }
 
     #[must_use]

@@ -62,6 +62,19 @@ pub fn nvidia_majors() -> Vec<u32> {
     parse_majors(&fs::read_to_string("/proc/devices").unwrap_or_default())
 }
 
+/// Whether a character device of one of these majors is registered.
+#[must_use]
+pub fn has_majors(majors: &[u32]) -> bool {
+    has_any(&fs::read_to_string("/proc/devices").unwrap_or_default(), majors)
+}
+
+fn has_any(devices: &str, majors: &[u32]) -> bool {
+    let mut lines = devices.lines().take_while(|l| !l.starts_with("Block"));
+    lines.any(|l| {
+        l.trim().split_once(' ').and_then(|(m, _)| m.parse().ok()).is_some_and(|m| majors.contains(&m))
+    })
+}
+
 /// `(cpu, idle ns, iowait ns, steal ns)` of each online processor.
 fn parse_stat(text: &str, ns_per_tick: u64) -> Vec<(u32, u64, u64, u64)> {
     text.lines()
@@ -137,6 +150,7 @@ mod tests {
         let text = "Character devices:\n  4 tty\n195 nvidia\n234 nvidia-caps\n 511 nvidia-uvm\n\nBlock devices:\n  9 nvidia-none\n";
         assert_eq!(parse_majors(text), [195, 234, 511]);
         assert_eq!(parse_majors(""), [195]);
+        assert!(has_any(text, &[195]) && !has_any(text, &[9, 194]) && !has_any("", &[195]));
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Loads and attaches the kernel side, drains its rings, keeps the process table, writes the trace.
 //!
 //! `kernel::tracer` is the door to the kernel side; `cuda` finds driver libraries and the offsets of their entry
-//! points; `recorder` ties both, the process table and the device signal together.
+//! points, `driver` attaches to them; `recorder` ties both, the process table and the device signal together.
 
+pub mod bottom_halves;
 pub mod cgroup;
 pub mod cuda;
 pub mod devices;
+pub mod driver;
 pub mod enrich;
 pub mod governor;
 pub mod holders;
@@ -16,6 +18,7 @@ mod mounts;
 mod names;
 pub mod preflight;
 pub mod process;
+mod python;
 pub mod recorder;
 pub mod selection;
 mod sink;

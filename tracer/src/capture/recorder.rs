@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use super::CaptureError;
-use super::cuda::Libraries;
+use super::bottom_halves::BottomHalves;
+use super::cuda::policy::Mode;
 use super::devices::Feed;
+use super::driver::DriverCalls;
 use super::governor::{Governor, Step};
 use super::host::{self, TICK};
-use super::kernel::uprobes::Detaching;
+use super::kernel::undo::Detaching;
 use super::kernel_cost::KernelCost;
 use super::process;
 use super::selection::Targets;
@@ -36,6 +38,8 @@ pub struct Plan {
     pub duration: Option<Duration>,
     /// Share of the machine's processor time, 0.01 for 1 %.
     pub budget: f64,
+    /// Whether the CUDA driver's calls are watched.
+    pub cuda: Mode,
     /// For the trace: the command, or how targets were chosen.
     pub command: String,
 }
@@ -102,10 +106,11 @@ pub struct Recorder {
     ticks: u64,
     rescan: u64,
     host_every: u64,
-    libraries: Libraries,
+    driver: DriverCalls,
     utilisation: Utilisation,
     trouble: Option<String>,
     kernel_cost: KernelCost,
+    bottom_halves: BottomHalves,
 }
 
 impl std::fmt::Debug for Recorder {
@@ -146,13 +151,17 @@ impl Recorder {
             ticks: 0,
             rescan: RESCAN,
             host_every: 1,
-            libraries: Libraries::default(),
+            driver: DriverCalls::new(plan.cuda, plan.budget, cpus),
             utilisation: Utilisation::default(),
             trouble: None,
             kernel_cost: KernelCost::default(),
+            bottom_halves: BottomHalves::default(),
         };
         recorder.say_devices();
+        recorder.driver.begin(start, &mut |record| recorder.sink.append(&record));
         recorder.new_targets()?;
+        // Before the first tick, so that a job that launches from the start is seen from the start.
+        recorder.driver_calls(start);
         recorder.sink.flush(start)?;
         Ok(recorder)
     }
@@ -179,7 +188,10 @@ impl Recorder {
             if left > 0 && !self.stop.asked() {
                 self.tracer.wait(Duration::from_nanos(left))?;
             }
-            self.tracer.drain(&mut |record| self.sink.take(record))?;
+            self.tracer.drain(&mut |record| {
+                self.driver.see(&record);
+                self.sink.take(record);
+            })?;
             let now = host::now();
             if self.stop.asked() {
                 return Ok(Ending { reason: "interrupted".into(), exit_status: None });
@@ -206,6 +218,7 @@ impl Recorder {
         let detached = tracer.finish(&mut |record| sink.take(record));
         for polled in devices.last(at, LAST_READINGS) {
             polled.readings.into_iter().for_each(|r| sink.take(Record::Reading(r)));
+            polled.others.into_iter().for_each(|r| sink.take(r));
         }
         if let Some(silent) = devices.silent_before(at) {
             let reason =
@@ -244,12 +257,15 @@ impl Recorder {
         if self.ticks.is_multiple_of(self.rescan) {
             self.new_targets()?;
         }
-        self.new_libraries();
+        self.driver_calls(now);
         if self.ticks.is_multiple_of(self.host_every) {
             self.sink.append(&Record::HostTick(host::tick()));
             for tick in self.sink.cgroups.tick() {
                 self.sink.append(&Record::CgroupTick(tick));
             }
+        }
+        for counter in self.bottom_halves.tick(now) {
+            self.sink.append(&Record::Counter(counter));
         }
         self.sink.enricher.tick();
         if let Some(per_time) = self.kernel_cost.tick(self.ticks, now, &self.tracer) {
@@ -289,6 +305,7 @@ impl Recorder {
                 self.utilisation.reading(&reading);
                 self.sink.take(Record::Reading(reading));
             }
+            polled.others.into_iter().for_each(|r| self.sink.take(r));
             for process in self.utilisation.processes(polled.processes) {
                 self.sink.take(Record::DeviceProcess(process));
             }
@@ -321,20 +338,12 @@ impl Recorder {
         Ok(())
     }
 
-    fn new_libraries(&mut self) {
-        for found in self.libraries.scan(self.sink.targets.pids()) {
-            let failed = match found {
-                Ok(library) => {
-                    let name = library.path.display().to_string();
-                    tracing::info!("{name}: {} entry points", library.entry_points.len());
-                    self.tracer.attach_cuda(&library.attach_path(), &library.entry_points)
-                }
-                Err(e) => vec![ProbeStatus { name: "cuda".into(), attached: false, reason: e.to_string() }],
-            };
-            for status in failed {
-                self.sink.append(&Record::Probe(status));
-            }
-        }
+    fn driver_calls(&mut self, at: Ns) {
+        let Self { driver, sink, tracer, devices, governor, .. } = self;
+        let pids: Vec<_> = sink.targets.pids().collect();
+        let on_device: Vec<_> = devices.processes().into_iter().filter(|pid| pids.contains(pid)).collect();
+        driver.tick(at, pids, &on_device, governor.share(), tracer, &mut |record| sink.append(&record));
+        governor.driver(driver.share());
     }
 
     fn over(&mut self, now: Ns) -> Option<Ending> {

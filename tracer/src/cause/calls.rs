@@ -1,13 +1,14 @@
 //! Which driver call a thread was inside, and when.
 
-use crate::timeline::Thread;
-use crate::trace::{CudaCall, CudaFamily, Ns, Span};
+use super::context::Context;
+use crate::timeline::{Activity, Thread};
+use crate::trace::{CopyDirection, CudaCall, CudaFamily, Ns, Span};
 
 /// Calls of one thread nest, but not deeply: looking further back than this for one still open is pointless.
 const NESTING: usize = 16;
 
-/// A launch that takes this long while the device is idle does not queue: it loads or compiles.
-pub(crate) const SLOW_LAUNCH: u64 = 1_000_000;
+/// A launch that takes this long while the device is idle does not queue.
+const SLOW_LAUNCH: u64 = 1_000_000;
 
 /// Cuts `span` where the thread entered or left a driver call; each part has the call it lies in. Of nested
 /// calls the outermost one that loads, allocates or frees counts, else the outermost.
@@ -64,7 +65,63 @@ pub(crate) fn synchronises(call: &CudaCall) -> bool {
 }
 
 pub(crate) fn copies_back(call: &CudaCall) -> bool {
-    call.name.contains("DtoH")
+    call.direction == Some(CopyDirection::DeviceToHost) || call.name.contains("DtoH")
+}
+
+/// A launch that has to load or compile before it can queue: long by its own doing, not for want of a
+/// processor, and of a function not launched before.
+pub(crate) fn loads(context: &Context<'_>, thread: &Thread, call: &CudaCall) -> bool {
+    is_long_launch(thread, call) && !context.launched_before(call)
+}
+
+pub(crate) fn is_long_launch(thread: &Thread, call: &CudaCall) -> bool {
+    let launch = matches!(call.family, CudaFamily::Launch | CudaFamily::GraphLaunch);
+    let Some(exit) = call.exit.filter(|exit| launch && exit.saturating_sub(call.entry) >= SLOW_LAUNCH) else {
+        return false;
+    };
+    let own = thread.slices_in(Span::new(call.entry, exit)).map(|slice| match slice.activity {
+        Activity::Running => {
+            let shorts = thread.shorts(slice.span);
+            slice.span.len().saturating_sub(shorts.runnable_ns)
+        }
+        Activity::Blocked(_) | Activity::Unseen => slice.span.len(),
+        Activity::Runnable(_) => 0,
+    });
+    own.sum::<u64>() >= SLOW_LAUNCH
+}
+
+/// What waits in the device's queue when a thread begins to wait for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Queued {
+    Nothing,
+    Kernels,
+    Copies,
+    Both,
+}
+
+/// What the process submitted from the thread's last synchronise on up to `call`. Other threads' synchronising
+/// may be of other streams.
+pub(crate) fn queued(context: &Context<'_>, thread: &Thread, call: &CudaCall) -> Queued {
+    let before = thread.calls.partition_point(|c| c.entry < call.entry);
+    let returned = |c: &CudaCall| c.exit.filter(|&exit| synchronises(c) && exit <= call.entry);
+    let since = thread.calls[..before].iter().rev().take(256).find_map(returned).unwrap_or(0);
+    let (mut kernels, mut copies) = (false, false);
+    for thread in context.process(thread.pid).iter().filter_map(|&key| context.thread(key)) {
+        let before = thread.submits.partition_point(|s| s.first <= call.entry);
+        for run in thread.submits[..before].iter().rev().take_while(|s| s.last >= since) {
+            kernels |= run.launches.max(run.graph_launches).max(run.memsets) > 0;
+            copies |= run.copies > 0;
+        }
+        let from = thread.calls.partition_point(|c| c.entry < since);
+        let between = thread.calls[from..].iter().take_while(|c| c.entry < call.entry);
+        copies |= between.filter(|c| c.family == CudaFamily::Copy).any(|c| !blocks(c));
+    }
+    match (kernels, copies) {
+        (false, false) => Queued::Nothing,
+        (true, false) => Queued::Kernels,
+        (false, true) => Queued::Copies,
+        (true, true) => Queued::Both,
+    }
 }
 
 pub(crate) fn blocks(call: &CudaCall) -> bool {

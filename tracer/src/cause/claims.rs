@@ -6,7 +6,7 @@ use super::files;
 use super::kernel_stacks::Sleep;
 use super::user_stacks;
 use super::waits::mount;
-use super::{Culprit, CulpritKind, Mechanism};
+use super::{Culprit, CulpritKind, Mechanism, calls};
 use crate::timeline::{GivenWait, Thread};
 use crate::trace::{CudaCall, CudaFamily, Ns, OffCpu, ThreadKey, WakerContext};
 
@@ -19,15 +19,16 @@ pub(crate) fn of_wait(
     class: Option<Sleep>,
     call: Option<&CudaCall>,
 ) -> Option<Claim> {
-    if let Some(claim) = call.and_then(|c| of_call(context, c)) {
+    let ioctl = is_nvidia_ioctl(context, off);
+    if ioctl && let Some(holder) = driver_lock_holder(context, off, last) {
+        return Some(Claim::new(Mechanism::DriverLock, Some(holder)));
+    }
+    if let Some(claim) = call.and_then(|c| of_call(context, c).or_else(|| of_launch(context, thread, c))) {
         return Some(claim);
     }
-    if is_nvidia_ioctl(context, off) {
-        let locked = last.waker.as_ref().is_some_and(|w| w.in_nvidia_ioctl && w.pid != off.pid);
-        let mechanism = if locked { Mechanism::DriverLock } else { Mechanism::DriverIoctl };
-        let culprit =
-            if locked { holder(context, last) } else { user_stacks::caller(&context.frames(off.user_stack)) };
-        return Some(Claim::new(mechanism, culprit));
+    if ioctl {
+        let culprit = user_stacks::caller(&context.frames(off.user_stack));
+        return Some(Claim::new(Mechanism::DriverIoctl, culprit));
     }
     if class == Some(Sleep::Futex) {
         if is_interpreter_lock(context, thread, off) {
@@ -69,9 +70,32 @@ pub(crate) fn of_call(context: &Context<'_>, call: &CudaCall) -> Option<Claim> {
         CudaFamily::Load => Mechanism::DriverLoad,
         _ => return None,
     };
-    let culprit = user_stacks::caller(&context.frames(call.user_stack))
-        .or_else(|| Some(Culprit { kind: CulpritKind::Function, name: call.name.clone() }));
-    Some(Claim { mechanism, culprit, unless: Unless::FileWait })
+    Some(Claim { mechanism, culprit: caller(context, call), unless: Unless::FileWait })
+}
+
+/// The claim of what a launch does that loads a module. Waiting for a processor is not its doing.
+pub(crate) fn of_launch(context: &Context<'_>, thread: &Thread, call: &CudaCall) -> Option<Claim> {
+    calls::loads(context, thread, call).then(|| Claim {
+        mechanism: Mechanism::DriverLoad,
+        culprit: caller(context, call),
+        unless: Unless::FileOrProcessorWait,
+    })
+}
+
+fn caller(context: &Context<'_>, call: &CudaCall) -> Option<Culprit> {
+    user_stacks::caller(&context.frames(call.user_stack))
+        .or_else(|| Some(Culprit { kind: CulpritKind::Function, name: call.name.clone() }))
+}
+
+/// The claim of a wait that the feeder of another device ended: a rank waits for a rank.
+pub(crate) fn of_peer(context: &Context<'_>, by: ThreadKey) -> Option<Claim> {
+    let device = context.fed_by(by).filter(|&d| context.device.is_some_and(|own| own != d))?;
+    let thread = context.thread(by)?;
+    let ranks = context.process(thread.pid).iter().filter_map(|&k| context.thread(k));
+    let rank = ranks.flat_map(|t| &t.collectives).find_map(|c| c.group).map(|g| g.rank);
+    let who = rank.map_or_else(|| thread.comm.clone(), |rank| format!("rank {rank}"));
+    let name = format!("{who} (pid {}, GPU {device})", thread.pid);
+    Some(Claim::new(Mechanism::PeerCollective, Some(Culprit { kind: CulpritKind::Peer, name })))
 }
 
 /// The claim of a wait that thread `by` of another process ended at `at`: a child that execed in this trace
@@ -114,6 +138,18 @@ pub(crate) fn is_nvidia_ioctl(context: &Context<'_>, off: &OffCpu) -> bool {
             && context
                 .file(off)
                 .is_some_and(|f| files::is_device_of(f, &context.timeline.host.nvidia_majors)))
+}
+
+/// The process that let go of the driver's lock: another one, itself inside a call into the driver, and not only
+/// interrupted there.
+fn driver_lock_holder(context: &Context<'_>, off: &OffCpu, last: &OffCpu) -> Option<Culprit> {
+    let waker = last.waker.as_ref()?;
+    if !waker.in_nvidia_ioctl || waker.pid == off.pid || waker.context == WakerContext::Interrupt {
+        return None;
+    }
+    let thread = waker.thread.and_then(|key| context.thread(key));
+    let name = thread.map_or_else(|| format!("process {}", waker.pid), process_name);
+    Some(Culprit { kind: CulpritKind::Process, name })
 }
 
 fn holder(context: &Context<'_>, last: &OffCpu) -> Option<Culprit> {

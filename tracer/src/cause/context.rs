@@ -4,8 +4,9 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
+use crate::idle::{DeviceMap, On};
 use crate::timeline::{NamedFrame, Thread, Timeline};
-use crate::trace::{File, FileId, Ns, OffCpu, Span, StackId, ThreadKey, WakerContext};
+use crate::trace::{CudaCall, CudaFamily, File, FileId, Ns, OffCpu, Span, StackId, ThreadKey, WakerContext};
 
 use super::jobs::Jobs;
 use super::schedule::Shares;
@@ -19,6 +20,9 @@ type FrameCache = RefCell<HashMap<StackId, Rc<Vec<NamedFrame>>>>;
 #[derive(Debug)]
 pub(crate) struct Context<'a> {
     pub timeline: &'a Timeline,
+    /// The device whose idle time is explained.
+    pub device: Option<u32>,
+    pub map: DeviceMap,
     pub jobs: Jobs,
     frames: FrameCache,
     /// Files seen behind descriptors, with when: a short wait has no file of its own.
@@ -38,6 +42,10 @@ pub(crate) struct Context<'a> {
     label_by_stacks: RefCell<HashMap<(StackId, StackId), Option<usize>>>,
     labels: RefCell<Vec<Work>>,
     pools: RefCell<BTreeMap<u32, Option<(String, usize)>>>,
+    /// Devices that threads submit to.
+    feeds: BTreeMap<ThreadKey, On>,
+    /// First launch of each function or graph, by process, context and handle.
+    launched: BTreeMap<(u32, u64, u64), Ns>,
 }
 
 /// CPython's default switch interval, with what a timer's slack and a busy processor add.
@@ -47,6 +55,8 @@ impl<'a> Context<'a> {
     pub(crate) fn new(timeline: &'a Timeline) -> Self {
         let mut context = Self {
             timeline,
+            device: None,
+            map: DeviceMap::new(timeline),
             jobs: Jobs::new(timeline),
             frames: RefCell::default(),
             descriptors: BTreeMap::new(),
@@ -60,6 +70,8 @@ impl<'a> Context<'a> {
             label_by_stacks: RefCell::default(),
             labels: RefCell::default(),
             pools: RefCell::default(),
+            feeds: BTreeMap::new(),
+            launched: BTreeMap::new(),
         };
         for file in timeline.files.values() {
             if let Some(socket) = file.socket.as_ref().filter(|s| s.state == files::LISTEN) {
@@ -71,12 +83,45 @@ impl<'a> Context<'a> {
             for off in &thread.off_cpu {
                 context.note(key, off);
             }
+            context.note_launches(thread);
         }
         for block in timeline.blocks.iter().filter(|b| !b.name.is_empty()) {
             context.disks.insert(block.dev, &block.name);
         }
         context.descriptors.values_mut().for_each(|seen| seen.sort_unstable());
         context
+    }
+
+    pub(crate) fn of_device(timeline: &'a Timeline, device: u32) -> Self {
+        Self { device: Some(device), ..Self::new(timeline) }
+    }
+
+    fn note_launches(&mut self, thread: &Thread) {
+        if let Some(on) = self.map.of_thread(thread) {
+            self.feeds.insert(thread.key, on);
+        }
+        let groups = thread.submits.iter().flat_map(|s| &s.groups).map(|g| (g.context, g.function, g.first));
+        let calls = thread.calls.iter().filter(|c| is_launch(c)).map(|c| (c.context, c.object, c.entry));
+        for (context, function, at) in groups.chain(calls).filter(|&(_, function, _)| function != 0) {
+            let first = self.launched.entry((thread.pid, context, function)).or_insert(at);
+            *first = at.min(*first);
+        }
+    }
+
+    /// The one device that a thread submits to, if that is known.
+    pub(crate) fn fed_by(&self, thread: ThreadKey) -> Option<u32> {
+        self.feeds.get(&thread).and_then(On::only)
+    }
+
+    /// Whether a thread submits to a device, as far as is known.
+    pub(crate) fn may_feed(&self, thread: ThreadKey, device: u32) -> bool {
+        self.feeds.get(&thread).is_some_and(|on| on.devices.contains(&device))
+    }
+
+    /// Whether the function of a launch had been launched before.
+    pub(crate) fn launched_before(&self, call: &CudaCall) -> bool {
+        let first = self.launched.get(&(call.pid, call.context, call.object));
+        first.is_some_and(|&first| first < call.entry)
     }
 
     fn note(&mut self, key: ThreadKey, off: &OffCpu) {
@@ -213,6 +258,10 @@ impl<'a> Context<'a> {
         let socket = file.socket.as_ref()?;
         self.connections.get(&(socket.peer.clone(), socket.local.clone())).copied()
     }
+}
+
+fn is_launch(call: &CudaCall) -> bool {
+    matches!(call.family, CudaFamily::Launch | CudaFamily::GraphLaunch)
 }
 
 fn port(address: &str) -> &str {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use super::calls::Queued;
 use super::classify;
+use super::context::Context;
 use super::entry::{Entry, Step, scale};
 use super::files;
 use super::kernel_stacks::Sleep;
@@ -10,7 +12,10 @@ use super::syscalls::Call;
 use super::walk::{Place, Walker};
 use super::{Mechanism, calls, syscalls};
 use crate::timeline::{ShortWait, Thread};
-use crate::trace::{CudaCall, CudaFamily, Span, ThreadKey};
+use crate::trace::{CopyDirection, CudaCall, CudaFamily, Ns, Span, ThreadKey};
+
+/// The state of a thread in a call that waits for the device: no cause of its own.
+pub(super) const WAITS_FOR_DEVICE: &str = "waits for the device";
 
 impl Walker<'_> {
     /// Short waits of a stretch, known as totals only.
@@ -53,20 +58,27 @@ impl Walker<'_> {
 }
 
 /// What running inside a driver call means, where the call itself says it.
-pub(super) fn inside_call(thread: &Thread, ns: u64, call: &CudaCall) -> Option<Entry> {
+pub(super) fn inside_call(
+    context: &Context<'_>,
+    thread: &Thread,
+    idle_to: Option<Ns>,
+    ns: u64,
+    call: &CudaCall,
+) -> Option<Entry> {
     if calls::synchronises(call) {
-        return Some(inside_synchronise(thread, ns, call));
+        return Some(inside_synchronise(context, thread, idle_to, ns, call));
     }
-    let long = call.exit.is_some_and(|x| x - call.entry.min(x) >= calls::SLOW_LAUNCH);
     let (mechanism, what) = match call.family {
-        CudaFamily::Copy if calls::copies_back(call) => (Mechanism::CopyTransfer, "copies inside"),
-        CudaFamily::Copy => (Mechanism::CopyPageable, "copies inside"),
+        CudaFamily::Copy => return Some(inside_copy(thread, "running", ns, call)),
         CudaFamily::Allocate | CudaFamily::Free | CudaFamily::HostAllocate => {
             (Mechanism::DriverAlloc, "inside")
         }
         CudaFamily::Load => (Mechanism::DriverLoad, "inside"),
-        CudaFamily::Launch | CudaFamily::GraphLaunch if long => {
-            (Mechanism::DriverLoad, "loads or compiles inside")
+        _ if calls::loads(context, thread, call) => (Mechanism::DriverLoad, "loads or compiles inside"),
+        _ if calls::is_long_launch(thread, call) => {
+            let own = step(thread.key, "running", &format!("inside {}", call.name));
+            let reason = "inside a long launch of a function that had been launched before";
+            return Some(Entry::unexplained(ns, reason, own).with_stacks(0, call.user_stack));
         }
         _ => return None,
     };
@@ -74,10 +86,64 @@ pub(super) fn inside_call(thread: &Thread, ns: u64, call: &CudaCall) -> Option<E
     Some(Entry::leaf(ns, mechanism, None, own).with_stacks(0, call.user_stack))
 }
 
-pub(super) fn inside_synchronise(thread: &Thread, ns: u64, call: &CudaCall) -> Entry {
-    let own = step(thread.key, "waits for the device", &format!("inside {}", call.name));
-    let reason = format!("the host waited in {} while the device reads idle", call.name);
-    Entry::unexplained(ns, reason, own).with_stacks(0, call.user_stack)
+/// A copy that the thread itself sees through. Only memory seen to be pinned is taken not to be pageable.
+pub(super) fn inside_copy(thread: &Thread, state: &'static str, ns: u64, call: &CudaCall) -> Entry {
+    let on_device = matches!(call.direction, Some(CopyDirection::DeviceToDevice | CopyDirection::Peer))
+        || call.name.contains("DtoD")
+        || call.name.contains("Peer");
+    let pageable = !calls::copies_back(call) && !on_device && call.pinned != Some(true);
+    let what = match call.pinned {
+        None if pageable => format!("copies inside {}, from memory not seen to be pinned", call.name),
+        _ => format!("copies inside {}", call.name),
+    };
+    let mechanism = if pageable { Mechanism::CopyPageable } else { Mechanism::CopyTransfer };
+    Entry::leaf(ns, mechanism, None, step(thread.key, state, &what)).with_stacks(0, call.user_stack)
+}
+
+/// Time in a call that waits for the device. `idle_to`: it is idle time of this device, up to then; else the
+/// time of some item, in which the device may have worked, and no cause.
+pub(super) fn inside_synchronise(
+    context: &Context<'_>,
+    thread: &Thread,
+    idle_to: Option<Ns>,
+    ns: u64,
+    call: &CudaCall,
+) -> Entry {
+    let own = step(thread.key, WAITS_FOR_DEVICE, &format!("inside {}", call.name));
+    let entry = match idle_to.map(|end| device_idle(context, thread, end, call)) {
+        Some(Ok(mechanism)) => Entry::leaf(ns, mechanism, None, own),
+        Some(Err(reason)) => Entry::unexplained(ns, reason, own),
+        None => {
+            let device = context.fed_by(thread.key).map_or("its device".to_owned(), |d| format!("GPU {d}"));
+            Entry::unexplained(ns, format!("it waited for {device} itself, in {}", call.name), own)
+        }
+    };
+    entry.with_stacks(0, call.user_stack)
+}
+
+/// Why the device is idle up to `end` while a call waits for it: it is the call's own copy, or the device has
+/// yet to begin what is queued.
+fn device_idle(
+    context: &Context<'_>,
+    thread: &Thread,
+    end: Ns,
+    call: &CudaCall,
+) -> Result<Mechanism, String> {
+    let copy = call.family == CudaFamily::Copy;
+    // At its end whatever was queued before a copy is done.
+    if copy && call.exit.is_some_and(|exit| end >= exit) {
+        return Ok(Mechanism::CopyTransfer);
+    }
+    match calls::queued(context, thread, call) {
+        Queued::Nothing | Queued::Copies if copy => Ok(Mechanism::CopyTransfer),
+        Queued::Copies => Ok(Mechanism::CopyTransfer),
+        Queued::Kernels if !copy => Ok(Mechanism::DeviceGap),
+        Queued::Nothing => Err(format!("the host waited in {} while the device reads idle", call.name)),
+        Queued::Kernels | Queued::Both => Err(format!(
+            "the host waited in {} for kernels and copies; which of them the device had yet to begin is not known",
+            call.name
+        )),
+    }
 }
 
 pub(super) fn step(thread: ThreadKey, state: &'static str, what: &str) -> Step {

@@ -63,6 +63,8 @@ pub(crate) enum Unless {
     Nothing,
     /// A chain that ends in a wait for a file.
     FileWait,
+    /// That, or one that ends in a wait for a processor.
+    FileOrProcessorWait,
     /// A chain that ends in local storage.
     Storage,
     /// Anything but import machinery.
@@ -78,11 +80,16 @@ impl Claim {
         let leaf = entry.key.leaf;
         match self.unless {
             Unless::Nothing => true,
-            Unless::FileWait => !is_storage(leaf) && leaf != Mechanism::NetworkFs,
+            Unless::FileWait => !is_file(leaf),
+            Unless::FileOrProcessorWait => !is_file(leaf) && leaf.stage() != super::Stage::Schedule,
             Unless::Storage => !is_storage(leaf),
             Unless::NotImporting => entry.importing,
         }
     }
+}
+
+fn is_file(leaf: Mechanism) -> bool {
+    is_storage(leaf) || leaf == Mechanism::NetworkFs
 }
 
 fn is_storage(leaf: Mechanism) -> bool {

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::context::Context;
+use super::ends::inside_synchronise;
 use super::entry::{Claim, Entry, Step};
 use super::walk::Walker;
 use super::{Mechanism, calls, user_stacks};
 use crate::idle::{DeviceIdle, PlacedIdle, UnplacedIdle};
 use crate::timeline::Activity;
-use crate::trace::{Ns, Span, ThreadKey};
+use crate::trace::{CudaCall, Ns, Span, ThreadKey};
 
 /// Shares of one gap or of one window's unplaced idle, summing to `ns`.
 #[derive(Debug)]
@@ -76,7 +77,7 @@ fn without_feeder(walker: &Walker<'_>, device: u32, span: Span) -> Vec<Entry> {
         let entry = Entry::leaf(span.len(), Mechanism::NoDemand, None, nobody(ThreadKey::default()));
         return vec![entry];
     }
-    if let Some(feeder) = last_submitter(context, &owners, span.start) {
+    if let Some(feeder) = last_submitter(context, device, &owners, span.start) {
         return walker.feeder(feeder, span, None);
     }
     // Whether a process that never submitted anything waits for work can be seen from its first thread.
@@ -106,15 +107,12 @@ fn owners(context: &Context<'_>, device: u32, span: Span) -> Vec<u32> {
     let Some(track) = context.timeline.devices.get(&device) else { return Vec::new() };
     // A process is listed once when it appears where lists do not change, or at every tick.
     let mut last: BTreeMap<u32, Ns> = BTreeMap::new();
-    if track.processes.is_empty() {
-        // The library lists nobody (another pid namespace): whoever submits is on the device.
-        let submits =
-            context.timeline.threads.values().filter_map(|t| Some((t.pid, t.submits.first()?.first)));
-        last.extend(submits.filter(|&(_, first)| first < span.end));
-    }
-    for process in track.processes.iter().filter(|p| p.at < span.end) {
-        last.insert(process.pid, process.at);
-    }
+    // Not all are listed: clients of an MPS server, processes of another pid namespace.
+    let here = |pid: u32| context.map.of_process(pid).is_some_and(|on| on.devices.contains(&device));
+    let submits = context.timeline.threads.values().filter_map(|t| Some((t.pid, t.submits.first()?.first)));
+    last.extend(submits.filter(|&(pid, first)| first < span.end && here(pid)));
+    let listed = track.processes.iter().filter(|p| p.at < span.end && !context.map.is_between(p.pid));
+    last.extend(listed.map(|p| (p.pid, p.at)));
     let alive = |pid: u32| {
         let mut threads = context.process(pid).iter().filter_map(|&k| context.thread(k)).peekable();
         threads.peek().is_none() || threads.any(|t| t.exited.is_none_or(|x| x > span.start))
@@ -122,12 +120,12 @@ fn owners(context: &Context<'_>, device: u32, span: Span) -> Vec<u32> {
     last.into_keys().filter(|&pid| alive(pid)).collect()
 }
 
-fn last_submitter(context: &Context<'_>, owners: &[u32], before: Ns) -> Option<ThreadKey> {
+fn last_submitter(context: &Context<'_>, device: u32, owners: &[u32], before: Ns) -> Option<ThreadKey> {
     owners
         .iter()
         .flat_map(|&pid| context.process(pid))
         .filter_map(|&key| {
-            let thread = context.recorded(key)?;
+            let thread = context.recorded(key).filter(|_| context.may_feed(key, device))?;
             let index = thread.submits.partition_point(|s| s.first <= before);
             Some((thread.submits.get(index.checked_sub(1)?)?.last, key))
         })
@@ -151,12 +149,37 @@ fn unplaced_gap(walker: &Walker<'_>, unplaced: &UnplacedIdle) -> Gap {
             waits_for: None,
         };
         Entry::leaf(unplaced.ns, Mechanism::LaunchBound, culprit, step).with_stacks(0, stack.unwrap_or(0))
+    } else if let Some(entry) = in_waits(walker, unplaced) {
+        entry
     } else {
         let what = "no host event says where in the window this lies".into();
         let step = Step { thread: feeder, state: "unseen", what, waits_for: None };
         Entry::unexplained(unplaced.ns, unplaced.reason.as_str(), step)
     };
     Gap { span: unplaced.span, ns: unplaced.ns, entries: vec![entry] }
+}
+
+/// Idle somewhere inside calls that wait for the device: a cause only where all of them waited for the same.
+fn in_waits(walker: &Walker<'_>, unplaced: &UnplacedIdle) -> Option<Entry> {
+    let feeder = walker.context.thread(unplaced.feeder.filter(|_| unplaced.in_waits)?)?;
+    let threads = walker.context.process(feeder.pid).iter().filter_map(|&key| walker.context.thread(key));
+    let waits = threads.flat_map(|thread| {
+        let calls = thread.calls.iter().filter(|c| calls::synchronises(c));
+        let overlaps = |c: &&CudaCall| {
+            c.entry < unplaced.span.end && c.exit.is_some_and(|exit| exit > unplaced.span.start)
+        };
+        calls.filter(overlaps).map(move |call| (thread, call))
+    });
+    let mut all: Option<Entry> = None;
+    for (thread, call) in waits {
+        let entry = inside_synchronise(&walker.context, thread, Some(call.entry), unplaced.ns, call);
+        match &all {
+            Some(first) if first.key.leaf != entry.key.leaf => return None,
+            Some(_) => {}
+            None => all = Some(entry),
+        }
+    }
+    all.filter(|entry| entry.key.leaf != Mechanism::Unexplained)
 }
 
 fn nobody(thread: ThreadKey) -> Step {

@@ -19,6 +19,7 @@ mod kernel_names;
 mod kernel_stacks;
 mod merge;
 mod model;
+mod nvidia;
 mod running;
 mod schedule;
 mod syscalls;
@@ -37,6 +38,7 @@ pub use model::*;
 
 pub(crate) use jobs::role;
 pub(crate) use merge::seconds;
+pub(crate) use nvidia::command as nvidia_command;
 
 use crate::idle::DeviceIdle;
 use crate::timeline::Timeline;
@@ -48,7 +50,7 @@ use walk::Walker;
 /// `idle.placed` and `idle.unplaced` do.
 #[must_use]
 pub fn attribute(timeline: &Timeline, idle: &DeviceIdle) -> Ledger {
-    let walker = Walker::new(Context::new(timeline));
+    let walker = Walker::new(Context::of_device(timeline, idle.device));
     let gaps = gaps::gaps(&walker, idle);
     let mut ledger = merge::merge(&walker.context, idle.device, gaps);
     gain::fill(&walker, idle, &mut ledger.causes);

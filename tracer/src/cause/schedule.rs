@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::context::Context;
-use super::jobs::{is_own, role};
+use super::jobs::is_own;
 use super::{Culprit, CulpritKind, Mechanism};
 use crate::timeline::{Activity, Thread};
 use crate::trace::{HostTick, OffCpu, RanInstead, Span};
@@ -30,23 +30,18 @@ pub(crate) fn why(context: &Context<'_>, thread: &Thread, off: Option<&OffCpu>, 
         }
     }
     let (own, others) = ran_instead(context, thread.pid, off, span);
-    let sum = |ran: &BTreeMap<String, u64>| ran.values().fold(0_u64, |sum, &ns| sum.saturating_add(ns));
-    let top = |ran: &BTreeMap<String, u64>| {
-        ran.iter().max_by(|a, b| a.1.cmp(b.1).then(b.0.cmp(a.0))).map(|(name, _)| name.clone())
+    let sum = |ran: &Ran| ran.values().fold(0_u64, |sum, (ns, _)| sum.saturating_add(*ns));
+    let top = |ran: &Ran| {
+        let most = ran.iter().max_by(|a, b| a.1.0.cmp(&b.1.0).then(b.0.cmp(a.0)));
+        most.map(|(&pid, &(_, record))| process(context, pid, record))
     };
     match (sum(&own), sum(&others)) {
         (0, 0) if oversubscribed(context, thread.pid, off, span) => {
             Ok((Mechanism::ScheduleOversubscribed, pool(context, thread)))
         }
         (0, 0) => Err("runnable, and no record says who ran instead".to_owned()),
-        (own_ns, other_ns) if other_ns > own_ns => Ok((
-            Mechanism::ScheduleContention,
-            top(&others).map(|name| Culprit { kind: CulpritKind::Process, name }),
-        )),
-        _ => {
-            let process = || top(&own).map(|name| Culprit { kind: CulpritKind::Process, name });
-            Ok((Mechanism::ScheduleOversubscribed, pool(context, thread).or_else(process)))
-        }
+        (own_ns, other_ns) if other_ns > own_ns => Ok((Mechanism::ScheduleContention, top(&others))),
+        _ => Ok((Mechanism::ScheduleOversubscribed, pool(context, thread).or_else(|| top(&own)))),
     }
 }
 
@@ -103,14 +98,12 @@ fn mask(context: &Context<'_>, off: &OffCpu) -> Culprit {
     Culprit { kind: CulpritKind::Mask, name }
 }
 
-/// Who ran on the processors it could have had: of the job, and others, by name.
-fn ran_instead(
-    context: &Context<'_>,
-    pid: u32,
-    off: Option<&OffCpu>,
-    span: Span,
-) -> (BTreeMap<String, u64>, BTreeMap<String, u64>) {
-    let (mut own, mut others) = (BTreeMap::new(), BTreeMap::new());
+/// Processes by their ids: how long they ran, and one record of it.
+type Ran<'t> = BTreeMap<u32, (u64, &'t RanInstead)>;
+
+/// Who ran on the processors it could have had: of the job, and others.
+fn ran_instead<'t>(context: &Context<'t>, pid: u32, off: Option<&OffCpu>, span: Span) -> (Ran<'t>, Ran<'t>) {
+    let (mut own, mut others) = (Ran::new(), Ran::new());
     let records = &context.timeline.ran_instead;
     // One record a tick: nothing that starts long before can still overlap.
     let reach = context.timeline.host.tick_ns.max(1_000_000_000).saturating_mul(4);
@@ -122,16 +115,19 @@ fn ran_instead(
         };
         if here && record.span.intersect(span).is_some() {
             let side = if context.jobs.together(pid, record.pid) { &mut own } else { &mut others };
-            *side.entry(name(context, record)).or_insert(0) += record.ns.min(record.span.len());
+            let ran = side.entry(record.pid).or_insert((0, record));
+            ran.0 = ran.0.saturating_add(record.ns.min(record.span.len()));
         }
     }
     (own, others)
 }
 
-/// The process's own name rather than one of its threads', without the numbers of a pool.
-fn name(context: &Context<'_>, record: &RanInstead) -> String {
-    let leader = context.process(record.pid).iter().find(|k| k.tid == record.pid);
-    role(leader.and_then(|&k| context.thread(k)).map_or(&record.comm, |t| &t.comm))
+/// The process's own name rather than one of its threads', and its id, as names are shared.
+fn process(context: &Context<'_>, pid: u32, record: &RanInstead) -> Culprit {
+    let leader = context.process(pid).iter().find(|k| k.tid == pid).and_then(|&k| context.thread(k));
+    let comm = leader.map_or(&record.comm, |t| &t.comm);
+    let mark = if pid == context.timeline.host.own_pid { ", this tracer" } else { "" };
+    Culprit { kind: CulpritKind::Process, name: format!("{comm} (pid {pid}{mark})") }
 }
 
 /// More threads of the job want a processor in the middle of the wait than it may use.

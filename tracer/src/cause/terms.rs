@@ -3,13 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use super::ends::WAITS_FOR_DEVICE;
 use super::item::item;
 use super::jobs::{is_own, role};
 use super::waits::{self, Next};
 use super::walk::Walker;
 use super::{Mechanism, Stage, calls, claims};
 use crate::idle::DeviceIdle;
-use crate::timeline::{Activity, GivenWait, Slice, Thread};
+use crate::timeline::{Activity, GivenWait, Slice, Thread, total, union};
 use crate::trace::{Ns, Span, ThreadKey};
 
 /// The term of the thread that submits.
@@ -86,7 +87,7 @@ pub(crate) fn terms(walker: &Walker<'_>, idle: &DeviceIdle, feeder: ThreadKey) -
     );
     terms.extend(disks(walker, window, &shared.storage));
     for (mechanism, spans) in shared.locks {
-        let mut term = Term::new(mechanism.name(), union(spans));
+        let mut term = Term::new(mechanism.name(), total(&union(spans)));
         term.removable.insert(mechanism, term.ns);
         terms.push(term);
     }
@@ -126,10 +127,13 @@ fn load(
             Activity::Unseen => {}
             Activity::Running | Activity::Runnable(_) => {
                 for entry in walker.feeder(thread.key, slice.span, None) {
-                    if entry.key.steps.last().is_some_and(|s| s.state == "waits for the device") {
+                    if entry.key.steps.last().is_some_and(|s| s.state == WAITS_FOR_DEVICE) {
+                        // Not only in gaps, so no cause of any.
                         part.device_wait_ns += entry.ns;
+                        part.add(Mechanism::Unexplained, entry.ns);
+                    } else {
+                        part.add(entry.mechanism(), entry.ns);
                     }
-                    part.add(entry.mechanism(), entry.ns);
                 }
             }
             Activity::Blocked(i) => wait(walker, thread, i, slice, nearer, &mut part, shared),
@@ -192,7 +196,8 @@ fn wait(
             let mut chain = nearer.to_vec();
             chain.push(thread.key);
             let item = item(context, by, thread, last, slice.span.start, &chain);
-            if item.span.start >= off.left || claim.is_some() {
+            let claimed = claim.is_some() || claims::of_peer(context, giver).is_some();
+            if item.span.start >= off.left || claimed {
                 // Asked for and answered inside one wait: a call, on this thread's own path. What a link
                 // claims is its own as well.
                 for entry in walker.feeder(thread.key, slice.span, None) {
@@ -310,7 +315,8 @@ fn quota<'t>(walker: &Walker<'_>, job: impl Iterator<Item = &'t Thread>) -> Opti
 
 /// Each disk's time with a request in flight, and the time in which anybody on a chain waited for one.
 fn disks(walker: &Walker<'_>, window: Span, waits: &BTreeMap<Mechanism, Vec<Span>>) -> Vec<Term> {
-    let by: BTreeMap<Mechanism, u64> = waits.iter().map(|(&m, spans)| (m, union(spans.clone()))).collect();
+    let by: BTreeMap<Mechanism, u64> =
+        waits.iter().map(|(&m, spans)| (m, total(&union(spans.clone())))).collect();
     let waited: u64 = by.values().sum();
     let mut busy: BTreeMap<u32, u64> = BTreeMap::new();
     for block in &walker.context.timeline.blocks {
@@ -331,7 +337,7 @@ fn disks(walker: &Walker<'_>, window: Span, waits: &BTreeMap<Mechanism, Vec<Span
             )
         })
         .collect();
-    terms.push(Term::new("waits for disks", union(waits.values().flatten().copied().collect())));
+    terms.push(Term::new("waits for disks", total(&union(waits.values().flatten().copied().collect()))));
     for term in &mut terms {
         term.ns = term.ns.min(window.len());
         for (&mechanism, &ns) in &by {
@@ -339,30 +345,4 @@ fn disks(walker: &Walker<'_>, window: Span, waits: &BTreeMap<Mechanism, Vec<Span
         }
     }
     terms
-}
-
-/// Time covered by at least one of the spans.
-fn union(mut spans: Vec<Span>) -> u64 {
-    spans.sort_unstable();
-    let mut end = 0;
-    let mut sum = 0;
-    for span in spans {
-        let start = span.start.max(end);
-        if span.end > start {
-            sum += span.end - start;
-            end = span.end;
-        }
-    }
-    sum
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn union_counts_overlap_once() {
-        assert_eq!(union(vec![Span::new(5, 10), Span::new(0, 7), Span::new(20, 21)]), 11);
-        assert_eq!(union(Vec::new()), 0);
-    }
 }

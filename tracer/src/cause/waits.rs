@@ -7,7 +7,7 @@ use super::context::Context;
 use super::files::{self, Kind};
 use super::kernel_stacks::{self, Interrupt, Sleep};
 use super::syscalls::{self, Call};
-use super::{Culprit, CulpritKind, Mechanism};
+use super::{Culprit, CulpritKind, Mechanism, nvidia};
 use crate::timeline::{Thread, wait_object};
 use crate::trace::{File, OffCpu, ThreadKey, Waker, WakerContext};
 
@@ -236,6 +236,9 @@ pub(crate) fn describe(context: &Context<'_>, off: &OffCpu, class: Option<Sleep>
     let call = off.syscall.as_ref().map(|c| syscalls::name(c.nr));
     let call = call.as_deref().unwrap_or("page fault");
     let directory = file.and_then(files::directory_of).or_else(|| argument(off)).map(|d| d.name);
+    if let Some(ioctl) = off.ioctl {
+        return format!("ioctl {}", nvidia::command(file.map(|f| f.rdev >> 20), ioctl));
+    }
     let on = |what: &str| {
         directory.as_ref().map_or_else(|| what.to_owned(), |d| format!("{what} of files in {d}"))
     };

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use super::claims;
 use super::classify::classify;
 use super::context::Context;
-use super::ends::{inside_call, inside_synchronise, step};
+use super::ends::{inside_call, inside_copy, inside_synchronise, step};
 use super::entry::{Claim, Entry, Step, join, scale};
 use super::item::item;
 use super::kernel_stacks::Sleep;
@@ -52,10 +52,16 @@ struct Block<'t> {
     class: Option<Sleep>,
     call: Option<&'t CudaCall>,
     start: Ns,
+    end: Ns,
     ns: u64,
 }
 
 impl Place<'_> {
+    /// Only the feeder's own time in a gap is sure to be idle time of the device.
+    fn idle_to(&self, end: Ns) -> Option<Ns> {
+        self.path.is_empty().then_some(end)
+    }
+
     fn within(self, part: Span, whole: Span) -> Self {
         Self { breadth: share(self.breadth, part.len(), whole.len()), ..self }
     }
@@ -135,7 +141,9 @@ impl<'a> Walker<'a> {
     ) {
         let class = thread.off_cpu.get(index).and_then(|off| classify(&self.context, off));
         let key = (waits::last_piece(thread, index), class, call.map(|c| c.entry));
-        let block = blocks.entry(key).or_insert(Block { index, class, call, start: part.start, ns: 0 });
+        let new = Block { index, class, call, start: part.start, end: part.end, ns: 0 };
+        let block = blocks.entry(key).or_insert(new);
+        block.end = part.end;
         block.ns += part.len();
     }
 
@@ -206,25 +214,34 @@ impl<'a> Walker<'a> {
             Some((from, claim)) if from < span.end => {
                 let after = span.end - from.max(span.start);
                 let parts = apportion(ns, &[span.len() - after, after]);
-                let early = self.work(thread, Span::new(span.start, span.end - after), parts[0], call);
-                let late = self.work(thread, Span::new(span.end - after, span.end), parts[1], call);
+                let early = self.work(thread, Span::new(span.start, span.end - after), parts[0], call, place);
+                let late = self.work(thread, Span::new(span.end - after, span.end), parts[1], call, place);
                 entries.extend(early);
                 entries.extend(late.into_iter().map(|e| e.claimed(Some(claim))));
             }
-            _ => entries.extend(self.work(thread, span, ns, call)),
+            _ => entries.extend(self.work(thread, span, ns, call, place)),
         }
-        let claim = call.and_then(|c| claims::of_call(&self.context, c));
+        let claim = call.and_then(|c| {
+            claims::of_call(&self.context, c).or_else(|| claims::of_launch(&self.context, thread, c))
+        });
         entries.into_iter().map(|e| e.claimed(claim.as_ref())).collect()
     }
 
     /// `ns` of time on the processor within `span`.
-    fn work(&self, thread: &Thread, span: Span, ns: u64, call: Option<&CudaCall>) -> Vec<Entry> {
+    fn work(
+        &self,
+        thread: &Thread,
+        span: Span,
+        ns: u64,
+        call: Option<&CudaCall>,
+        place: Place<'_>,
+    ) -> Vec<Entry> {
         if ns == 0 {
             return Vec::new();
         }
         if let Some(call) =
             call.filter(|c| !matches!(c.family, CudaFamily::EventQuery | CudaFamily::SetContext))
-            && let Some(entry) = inside_call(thread, ns, call)
+            && let Some(entry) = inside_call(&self.context, thread, place.idle_to(span.end), ns, call)
         {
             return vec![entry];
         }
@@ -285,7 +302,8 @@ impl<'a> Walker<'a> {
         let own = step(thread.key, "blocked", &what);
         let stacks = (off.kernel_stack, off.user_stack);
         if let Some(call) = block.call.filter(|c| calls::synchronises(c)) {
-            return vec![inside_synchronise(thread, ns, call).with_stacks(stacks.0, stacks.1)];
+            let entry = inside_synchronise(&self.context, thread, place.idle_to(block.end), ns, call);
+            return vec![entry.with_stacks(stacks.0, stacks.1)];
         }
         let claim = claims::of_wait(&self.context, thread, off, end, class, block.call);
         let leaf = |mut entry: Entry| {
@@ -298,10 +316,15 @@ impl<'a> Walker<'a> {
                 match claim.as_ref().filter(|c| c.mechanism.stage() == Stage::Driver) {
                     // Inside the driver the wait itself is as far as a chain can see.
                     Some(claim) => leaf(Entry::leaf(ns, claim.mechanism, None, own)),
+                    None if block.call.is_some_and(|c| c.family == CudaFamily::Copy) => {
+                        let copy = block.call.map(|call| inside_copy(thread, "blocked", ns, call));
+                        copy.map_or_else(Vec::new, leaf)
+                    }
                     None => leaf(Entry::unexplained(ns, reason, own)),
                 }
             }
             Next::Follow(giver) => {
+                let claim = claim.or_else(|| claims::of_peer(&self.context, giver));
                 let child = claims::of_child(&self.context, thread, giver, end.woken.unwrap_or(end.ran));
                 let entries = self.delivered(thread, giver, last, block, place);
                 let own = Step { waits_for: Some(giver), ..own };

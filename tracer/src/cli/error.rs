@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::exit::Status;
 use crate::capture::CaptureError;
+use crate::capture::kernel::undo::LeftBehind;
 use crate::capture::selection::TargetError;
 use crate::gpu::GpuError;
 use crate::import::ImportError;
@@ -55,6 +56,8 @@ pub enum CliError {
     Flame(#[from] FlameError),
     #[error("the report cannot be written as JSON: {0}")]
     Json(#[from] serde_json::Error),
+    #[error("{0}: the trace is whole; what is left goes when the watched processes end")]
+    LeftBehind(#[from] LeftBehind),
     #[error("{what}: {source}")]
     Io { what: &'static str, source: io::Error },
 }
@@ -92,6 +95,7 @@ impl CliError {
             Self::EndedAtOnce { .. } => Status::EndedAtOnce,
             Self::OutOfSpace { .. } => Status::OutOfSpace,
             Self::Import { source, .. } => import(source),
+            Self::LeftBehind(_) => Status::StillAttached,
             Self::Flame(FlameError::Draw { .. }) | Self::Json(_) | Self::Io { .. } => Status::Failed,
             Self::Flame(_) => Status::NothingToDraw,
         }

@@ -29,11 +29,12 @@ pub enum Status {
     PidNamespace = 22,
     BeingWritten = 23,
     NotARecording = 24,
+    StillAttached = 25,
     Aborted = 130,
 }
 
 /// Every status with its meaning, in order.
-pub const TABLE: [(Status, &str); 26] = [
+pub const TABLE: [(Status, &str); 27] = [
     (Status::Done, "done (also when a command under `run` failed: its own status is printed)"),
     (Status::Failed, "failed for a reason of its own, see the message"),
     (Status::Usage, "the command line is wrong"),
@@ -59,6 +60,7 @@ pub const TABLE: [(Status, &str); 26] = [
     (Status::PidNamespace, "run in a container that does not share the host's process ids"),
     (Status::BeingWritten, "another whyidle is writing the output file"),
     (Status::NotARecording, "the file to import is no recording of the kind"),
+    (Status::StillAttached, "the trace is whole, but something could not be detached"),
     (Status::Aborted, "told to stop a second time"),
 ];
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 use tracing::level_filters::LevelFilter;
 
+use crate::capture::cuda::policy::Mode;
 use crate::capture::host;
 use crate::capture::tracer::Config;
 
@@ -52,6 +53,9 @@ pub struct Recording {
     /// Share of the machine's processor time that whyidle may take, in percent [default: 1]
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub budget: Option<f64>,
+    /// Whether calls of the CUDA driver are watched: all as the budget allows, all, or none [default: auto]
+    #[arg(long, value_name = "WHEN")]
+    pub cuda: Option<Mode>,
     /// Overwrites the output file
     #[arg(long)]
     pub force: bool,
@@ -64,6 +68,14 @@ pub struct Recording {
     /// CPU samples a second on the watched threads, 0 for none
     #[arg(long, hide_short_help = true, value_name = "HZ", value_parser = clap::value_parser!(u64).range(0..=999))]
     pub sample_hz: Option<u64>,
+    /// Watches every call into the NVIDIA driver, also where only the system call's tracepoints can (there each
+    /// system call of the host pays for it); without it those are watched in bursts
+    #[arg(long, hide_short_help = true)]
+    pub ioctls: bool,
+    /// Counts every read of every file, which slows every system call on the machine a little; without it reads
+    /// are counted for a third of a second in 20 s, and only while a watched process waits for storage
+    #[arg(long)]
+    pub reads: bool,
 }
 
 impl Recording {
@@ -73,10 +85,13 @@ impl Recording {
         self.output.is_some()
             || self.duration.is_some()
             || self.budget.is_some()
+            || self.cuda.is_some()
             || self.force
             || self.threshold.is_some()
             || !self.nvidia_major.is_empty()
             || self.sample_hz.is_some()
+            || self.ioctls
+            || self.reads
     }
 
     #[must_use]
@@ -93,6 +108,8 @@ impl Recording {
             sample_hz: self.sample_hz.unwrap_or(default.sample_hz),
             all,
             nvidia_majors: self.majors(),
+            ioctls: self.ioctls,
+            reads: self.reads,
             ..default
         }
     }

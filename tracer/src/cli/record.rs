@@ -49,7 +49,7 @@ impl Record {
         live.clear();
         recorded.had_something(&what)?;
         say_where(&recorded);
-        Ok(())
+        recorded.settle()
     }
 }
 

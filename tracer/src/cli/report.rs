@@ -39,10 +39,19 @@ impl Report {
         let range = Range::parse(self.from.as_deref(), self.to.as_deref())?;
         let report = analyse(&self.file, range, self.gpu)?.report;
         output::print(&match self.format {
-            Format::Text => render::text(&report, style(std::io::stdout().is_terminal())),
+            Format::Text => {
+                let out = std::io::stdout();
+                render::text(&report, style(out.is_terminal()), columns(&out))
+            }
             Format::Json => render::json(&report)?,
         })
     }
+}
+
+/// Columns of the terminal behind `out`; a file has as many as a page.
+pub fn columns(out: impl std::os::fd::AsFd) -> usize {
+    let size = rustix::termios::tcgetwinsize(out).map(|size| usize::from(size.ws_col));
+    size.ok().filter(|&columns| columns > 0).unwrap_or(render::WIDTH)
 }
 
 /// Colour on a terminal unless `NO_COLOR` asks for none; block characters where the locale knows them.

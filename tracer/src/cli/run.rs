@@ -14,7 +14,7 @@ use super::live::LiveLine;
 use super::options::{Common, Recording};
 use super::range::Range;
 use super::record::say_where;
-use super::report::style;
+use super::report::{columns, style};
 use super::session::Session;
 use super::user::User;
 use crate::capture::recorder::{Ending, Progress, TARGETS_EXITED, Watch};
@@ -59,16 +59,25 @@ impl Run {
         let mut watch = RunWatch { live, child: gated.child, stop, status: None };
         let recorded = session.record(&mut watch)?;
         watch.live.clear();
-        let status =
-            watch.wait().map_err(|source| CliError::Io { what: "waiting for the command", source })?;
-        say_status(&words[0], status);
-        recorded.had_something(&words[0])?;
+        if let Some(status) = watch.status {
+            say_status(&words[0], status);
+            recorded.had_something(&words[0])?;
+        }
         let report = analyse(&recorded.path, Range::default(), None)?.report;
         let mut out = std::io::stderr();
         // The command may own standard output; where standard error is closed there is nobody to tell.
-        drop(out.write_all(render::text(&report, style(out.is_terminal())).as_bytes()));
+        let text = render::text(&report, style(out.is_terminal()), columns(&out));
+        drop(out.write_all(text.as_bytes()));
         say_where(&recorded);
-        Ok(())
+        // Before the command is waited for: it goes on without probes.
+        let settled = recorded.settle();
+        if watch.status.is_none() {
+            super::say(&format!("{} goes on (pid {}); waiting for its end", words[0], watch.child.id()));
+            let status =
+                watch.wait().map_err(|source| CliError::Io { what: "waiting for the command", source })?;
+            say_status(&words[0], status);
+        }
+        settled
     }
 }
 

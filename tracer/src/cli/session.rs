@@ -9,7 +9,7 @@ use super::options::{Common, Recording};
 use super::output::{self, Output};
 use crate::capture::devices::Feed;
 use crate::capture::host::TICK;
-use crate::capture::kernel::uprobes::Detaching;
+use crate::capture::kernel::undo::Detaching;
 use crate::capture::preflight::Facts;
 use crate::capture::recorder::{Ending, Plan, RecordError, Recorder, TARGETS_EXITED, Watch};
 use crate::capture::selection::{Selection, TargetError, Targets};
@@ -68,6 +68,7 @@ impl Session {
             devices: feed,
             duration,
             budget: options.budget(),
+            cuda: options.cuda.unwrap_or_default(),
             command: what.to_owned(),
         };
         let tracer = Tracer::attach(&plan.config)?;
@@ -123,6 +124,18 @@ impl Recorded {
     #[must_use]
     pub fn detached(&self) -> bool {
         self.detaching.done()
+    }
+
+    /// Waits until everything is detached, and looks whether it is.
+    ///
+    /// # Errors
+    /// A link, or a change to the code of a process, is left.
+    pub fn settle(self) -> Result<(), CliError> {
+        let compared = self.detaching.settle()?;
+        tracing::info!(
+            "nothing is attached any more: no link left, {compared} places in code are as in their files"
+        );
+        Ok(())
     }
 
     /// # Errors

@@ -10,7 +10,7 @@ use super::options::{Common, Recording};
 use super::output;
 use super::range::Range;
 use super::record::say_where;
-use super::report::style;
+use super::report::{columns, style};
 use super::session::Session;
 use crate::capture::selection::Selection;
 use crate::render;
@@ -28,7 +28,8 @@ pub fn watch(options: &Recording, common: &Common) -> Result<(), CliError> {
     live.clear();
     recorded.had_something("every process on a GPU")?;
     let report = analyse(&recorded.path, Range::default(), None)?.report;
-    output::print(&render::text(&report, style(std::io::stdout().is_terminal())))?;
+    let out = std::io::stdout();
+    output::print(&render::text(&report, style(out.is_terminal()), columns(&out)))?;
     say_where(&recorded);
-    Ok(())
+    recorded.settle()
 }

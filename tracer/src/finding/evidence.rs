@@ -2,29 +2,61 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::{Gpu, accounts, managed, questions, ranks};
 use crate::cause::{Cause, Ledger, Mechanism, Stage, role, seconds};
-use crate::idle::DeviceIdle;
+use crate::idle::{DeviceIdle, DeviceMap};
 use crate::timeline::{Activity, Thread, Timeline};
 use crate::trace::{CudaFamily, HostTick, OffCpu, Span};
 
-pub(super) fn of(
-    timeline: &Timeline,
-    idle: &DeviceIdle,
-    ledger: &Ledger,
-    mechanism: Mechanism,
-    causes: &[&Cause],
-) -> Vec<String> {
+/// What a finding on one device is made from.
+pub(super) struct Case<'c> {
+    pub timeline: &'c Timeline,
+    pub map: &'c DeviceMap,
+    pub idle: &'c DeviceIdle,
+    pub ledger: &'c Ledger,
+    pub gpu: &'c Gpu,
+}
+
+pub(super) fn of(case: &Case<'_>, mechanism: Mechanism, causes: &[&Cause]) -> Vec<String> {
+    let &Case { timeline, idle, ledger, gpu, .. } = case;
     let mut lines = vec![size(idle, ledger, mechanism, causes)];
     lines.extend(causes.first().map(|c| chain(c)));
     lines.extend(culprits(causes));
     lines.extend(causes.first().and_then(|c| spread(c)));
     let threads = leaf_threads(timeline, causes);
+    // The job on this device: its feeders' processes and those its chains lead to.
+    let chains: BTreeSet<u32> = ledger.causes.iter().flat_map(|c| &c.chain).map(|l| l.pid).collect();
+    let concerns = |pid: u32| {
+        chains.contains(&pid) || case.map.of_process(pid).is_some_and(|on| on.devices.contains(&idle.device))
+    };
     match mechanism.stage() {
-        Stage::Storage | Stage::Network => lines.extend(files(timeline, idle.window, &threads, mechanism)),
+        Stage::Storage | Stage::Network => {
+            lines.extend(files(timeline, idle.window, &threads, mechanism));
+            lines.extend(accounts::reads(timeline, idle.window, &concerns));
+        }
+        Stage::Memory => lines.extend(accounts::memory(timeline, idle.window, &concerns)),
         Stage::Prepare => lines.extend(pool(timeline, idle, causes.first().copied())),
         Stage::Schedule => lines.extend(scheduling(timeline, idle.window, &threads)),
-        Stage::Launch | Stage::Driver | Stage::Copy => lines.extend(calls(idle, &threads)),
+        Stage::Launch => {
+            lines.extend(calls(idle, &threads));
+            lines.extend(gpu.launches.as_ref().map(|l| questions::launching(l, gpu.window_ns)));
+        }
+        Stage::Driver => {
+            lines.extend(calls(idle, &threads));
+            lines.extend(accounts::ioctls(timeline, idle.window, &concerns));
+        }
+        Stage::Copy => {
+            lines.extend(calls(idle, &threads));
+            lines.extend(gpu.copies.as_ref().map(questions::copying));
+        }
+        Stage::Peer => {
+            lines.extend(gpu.collectives.as_ref().and_then(ranks::slowest));
+            lines.extend(peers(causes));
+        }
         _ => {}
+    }
+    if matches!(mechanism.stage(), Stage::Driver | Stage::Memory | Stage::Copy | Stage::Launch) {
+        lines.extend(managed::memory(timeline, idle.window));
     }
     if mechanism == Mechanism::ProcessSpawn {
         lines.extend(starts(timeline, idle.window));
@@ -294,6 +326,25 @@ fn calls(idle: &DeviceIdle, threads: &[&Thread]) -> Vec<String> {
     lines
 }
 
+/// What the ranks that were waited for did themselves.
+fn peers(causes: &[&Cause]) -> Vec<String> {
+    let mut by: BTreeMap<&str, BTreeMap<Mechanism, u64>> = BTreeMap::new();
+    for cause in causes {
+        let name = cause.culprit.as_ref().map_or("another rank", |c| c.name.as_str());
+        *by.entry(name).or_default().entry(cause.leaf).or_default() += cause.ns;
+    }
+    let told = by.into_iter().filter_map(|(name, leaves)| {
+        let (leaf, ns) = leaves.iter().max_by(|a, b| a.1.cmp(b.1).then(b.0.cmp(a.0)))?;
+        let all: u64 = leaves.values().sum();
+        Some(format!(
+            "Of {} of waiting for {name}, that one's own first cause is {leaf} ({}).",
+            seconds(all),
+            seconds(*ns)
+        ))
+    });
+    told.collect()
+}
+
 fn starts(timeline: &Timeline, window: Span) -> Option<String> {
     let count = timeline.threads.values().flat_map(|t| &t.execs).filter(|&&e| window.contains(e)).count();
     (count > 0).then(|| format!("{count} processes started a program within the window."))
@@ -307,7 +358,7 @@ fn elsewhere(idle: &DeviceIdle, ledger: &Ledger, mechanism: Mechanism) -> String
     }
     let words: Vec<String> = by
         .into_iter()
-        .map(|(stage, ns)| format!("{} {}", super::questions::stage_name(stage), percent(ns, idle.idle_ns)))
+        .map(|(stage, ns)| format!("{} {}", questions::stage_name(stage), percent(ns, idle.idle_ns)))
         .collect();
     format!("The rest of the idle time: {}.", words.join(", "))
 }

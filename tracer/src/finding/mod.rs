@@ -1,13 +1,18 @@
 //! Rules that turn the ledger into root causes with evidence, gain and remedy, and the report's model. Pure.
 
+mod accounts;
+mod driving;
 mod environment;
 mod evidence;
+mod managed;
 mod model;
 mod notes;
 mod off_cpu;
 mod questions;
+mod ranks;
 mod remedies;
 mod rules;
+mod signal;
 
 #[cfg(test)]
 mod tests;
@@ -15,13 +20,19 @@ mod tests;
 pub use model::*;
 
 use crate::cause::Ledger;
-use crate::idle::{DeviceIdle, Known, UnknownReason};
+use crate::idle::{DeviceCollectives, DeviceIdle, DeviceMap, Known, UnknownReason, collectives};
 use crate::timeline::Timeline;
 
 /// Everything a report says, from the timeline and each device's idle time with its ledger. `devices` may be
 /// empty: then the report holds what the host alone shows.
 #[must_use]
 pub fn report(timeline: &Timeline, devices: &[(DeviceIdle, Ledger)]) -> Report {
+    let map = DeviceMap::new(timeline);
+    let waits = collectives(timeline, &map);
+    let gpus: Vec<Gpu> = devices
+        .iter()
+        .map(|(idle, ledger)| gpu(timeline, &map, waits.get(&idle.device), idle, ledger))
+        .collect();
     Report {
         schema: SCHEMA,
         window: window(timeline, devices),
@@ -32,16 +43,16 @@ pub fn report(timeline: &Timeline, devices: &[(DeviceIdle, Ledger)]) -> Report {
             command: timeline.host.command.clone(),
             tool_version: timeline.host.tool_version.clone(),
         },
-        gpus: devices.iter().map(|(idle, ledger)| gpu(timeline, idle, ledger)).collect(),
-        findings: rules::findings(timeline, devices),
+        findings: rules::findings(timeline, &map, devices, &gpus),
         losses: notes::losses(timeline),
         probes: timeline
             .probes
             .iter()
             .map(|p| ProbeLine { name: p.name.clone(), attached: p.attached, reason: p.reason.clone() })
             .collect(),
-        questions: questions::answers(timeline, devices),
+        questions: questions::answers(timeline, devices, &gpus),
         notes: notes::notes(timeline, devices),
+        gpus,
     }
 }
 
@@ -51,7 +62,14 @@ fn window(timeline: &Timeline, devices: &[(DeviceIdle, Ledger)]) -> Window {
     Window { start_ns: start.unwrap_or(timeline.span.start), end_ns: end.unwrap_or(timeline.span.end) }
 }
 
-fn gpu(timeline: &Timeline, idle: &DeviceIdle, ledger: &Ledger) -> Gpu {
+fn gpu(
+    timeline: &Timeline,
+    map: &DeviceMap,
+    waits: Option<&DeviceCollectives>,
+    idle: &DeviceIdle,
+    ledger: &Ledger,
+) -> Gpu {
+    let driving = driving::Driving::new(timeline, map, idle);
     let device = timeline.devices.get(&idle.device).map(|d| &d.device);
     let mut placed = Placed::default();
     for piece in &idle.placed {
@@ -71,12 +89,15 @@ fn gpu(timeline: &Timeline, idle: &DeviceIdle, ledger: &Ledger) -> Gpu {
         busy_ns: idle.busy_ns,
         idle_ns: idle.idle_ns,
         unknown_ns: idle.unknown_ns,
-        // Known only from each rank's collective launches, which are not recorded.
-        collective_ns: None,
+        collective_ns: waits.and_then(|of| ranks::waited(of, idle)),
         placed,
         causes: ledger.causes.clone(),
         unknown_reasons: unknown_reasons(idle),
         launches_per_second: idle.launches_per_second,
+        unwatched: driving::unwatched(timeline, idle),
+        collectives: waits.map(ranks::told),
+        launches: driving.launches(),
+        copies: driving.copies(),
     }
 }
 

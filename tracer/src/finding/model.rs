@@ -57,6 +57,14 @@ pub struct Gpu {
     /// Why part of the window is unknown, in words.
     pub unknown_reasons: Vec<String>,
     pub launches_per_second: Option<f64>,
+    /// Idle time whose place was found without seeing the calls around it.
+    pub unwatched: Unwatched,
+    /// What is known of the waits between ranks; `null`: no collective call was seen.
+    pub collectives: Option<Collectives>,
+    /// What the feeding threads launch; `null`: no launch was seen.
+    pub launches: Option<Launches>,
+    /// What they copy; `null`: no copy was seen.
+    pub copies: Option<Copies>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -64,6 +72,92 @@ pub struct Placed {
     pub drained_ns: u64,
     pub bounded_ns: u64,
     pub inferred_ns: u64,
+}
+
+/// Parts of the idle time, by what was watched where they lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Unwatched {
+    /// Placed while no driver call was watched.
+    pub no_calls_ns: u64,
+    /// Placed while launches were not watched, only calls that are rare.
+    pub no_launches_ns: u64,
+    /// Said to lie between launches because of what short bursts of watching showed.
+    pub extrapolated_ns: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Collectives {
+    /// Why `collective_ns` is not known, in words; `null` where it is.
+    pub unknown_reason: Option<String>,
+    /// Operations that all ranks were seen to launch, in the whole recording.
+    pub operations: u64,
+    /// Who launched last, the most often first.
+    pub last: Vec<LastRank>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LastRank {
+    pub rank: u32,
+    pub pid: u32,
+    /// Operations it launched last.
+    pub operations: u64,
+    /// From the first rank's launch to its own, summed over those.
+    pub behind_ns: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Launches {
+    /// Time in which launches were watched; counts and silences are of it alone.
+    pub watched_ns: u64,
+    pub kernels: u64,
+    pub graphs: u64,
+    pub memsets: u64,
+    /// Kernel and graph launches over `watched_ns`.
+    pub per_second: Option<f64>,
+    /// Mean time of a launch call, the probes' own cost taken off; `null`: returns were not seen.
+    pub call_ns: Option<u64>,
+    /// Stretches without a submit to the device, by their length.
+    pub silences: Vec<Silences>,
+    /// Time in which a feeding thread stood in a call that waits for the device while that worked; `null`:
+    /// no such call was seen.
+    pub host_ahead_ns: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Silences {
+    pub from_ns: u64,
+    /// `null`: any length.
+    pub to_ns: Option<u64>,
+    pub count: u64,
+    /// Sum of their lengths.
+    pub ns: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Copies {
+    pub count: u64,
+    pub to_device: CopyWay,
+    pub to_host: CopyWay,
+    /// On the device, between devices, and those of which no direction was seen.
+    pub other: CopyWay,
+    /// All bytes seen over the window; `null`: none were seen.
+    pub bytes_per_second: Option<f64>,
+    /// Copies with a record of their own, by what was seen of their host memory.
+    pub pinned: u64,
+    pub pageable: u64,
+    pub memory_unknown: u64,
+    /// Time in which a thread stood in a copy call, and how much of it the device ran kernels beside.
+    pub in_calls_ns: u64,
+    pub with_compute_ns: u64,
+    /// Between two copies to the device; `null` for fewer than two.
+    pub mean_gap_ns: Option<u64>,
+    pub longest_gap_ns: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CopyWay {
+    pub count: u64,
+    pub bytes: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

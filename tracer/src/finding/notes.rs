@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{LossLine, off_cpu};
+use super::{LossLine, managed, off_cpu, signal};
 use crate::cause::{Ledger, seconds};
 use crate::idle::DeviceIdle;
 use crate::timeline::{Timeline, apportion};
-use crate::trace::{LossCause, LossClass, TargetKind};
+use crate::trace::{LossCause, LossClass, TargetKind, Watched};
 
 /// Lost records by class, processor and cause, added up.
 pub(super) fn losses(timeline: &Timeline) -> Vec<LossLine> {
@@ -40,6 +40,7 @@ fn class_name(class: LossClass) -> &'static str {
         LossClass::Block => "block",
         LossClass::Fault => "fault",
         LossClass::Stored => "stored",
+        LossClass::Ioctl => "ioctl",
     }
 }
 
@@ -72,6 +73,7 @@ pub(super) fn notes(timeline: &Timeline, devices: &[(DeviceIdle, Ledger)]) -> Ve
         );
         notes.extend(off_cpu::summary(timeline));
     }
+    notes.extend(signal::notes(timeline));
     for (idle, _) in devices {
         let inferred: u64 = idle.placed.iter().filter(|p| p.device_inferred).map(|p| p.span.len()).sum();
         if inferred > 0 {
@@ -95,6 +97,9 @@ pub(super) fn notes(timeline: &Timeline, devices: &[(DeviceIdle, Ledger)]) -> Ve
         let after = step.at.saturating_sub(timeline.span.start);
         format!("To stay within its budget the tracer took a step after {}: {}.", seconds(after), step.what)
     }));
+    notes.extend(watches(timeline));
+    let windows = devices.first().map_or(timeline.span, |(idle, _)| idle.window);
+    notes.extend(managed::memory(timeline, windows));
     notes.extend(unnamed(timeline));
     let missing: Vec<&str> =
         timeline.probes.iter().filter(|p| !p.attached).map(|p| p.name.as_str()).collect();
@@ -103,6 +108,28 @@ pub(super) fn notes(timeline: &Timeline, devices: &[(DeviceIdle, Ledger)]) -> Ve
     }
     notes.extend(adopted(timeline));
     notes
+}
+
+/// What was watched of driver calls, each reason once with the time it first held.
+fn watches(timeline: &Timeline) -> Vec<String> {
+    let mut told: BTreeMap<(Watched, &str), (u64, usize)> = BTreeMap::new();
+    for watch in &timeline.cuda_watches {
+        told.entry((watch.watched, &watch.reason)).or_insert((watch.at, 0)).1 += 1;
+    }
+    let mut told: Vec<_> = told.into_iter().filter(|((watched, _), _)| *watched != Watched::All).collect();
+    told.sort_by_key(|((watched, reason), (at, _))| (*at, *watched, *reason));
+    let sentence = |((watched, reason), (at, times)): ((Watched, &str), (u64, usize))| {
+        let what = match watched {
+            Watched::Nothing => "no driver call was watched",
+            Watched::Rare => "driver calls were watched without launches",
+            Watched::Burst | Watched::All => "all driver calls were watched for a moment",
+        };
+        let after = at.saturating_sub(timeline.span.start);
+        let often = if times > 1 { format!(", {times} times") } else { String::new() };
+        let why = if reason.is_empty() { "no reason recorded" } else { reason };
+        format!("After {} {what}{often}: {}.", seconds(after), why.trim_end_matches('.'))
+    };
+    told.into_iter().map(sentence).collect()
 }
 
 /// Share of sampled user stacks whose innermost frame has no name.

@@ -2,25 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use super::{Answer, environment};
+use super::{Answer, Copies, CopyWay, Gpu, Launches, environment};
 use crate::cause::{Ledger, Mechanism, Stage, seconds};
 use crate::idle::DeviceIdle;
 use crate::timeline::Timeline;
 
 type Devices<'a> = &'a [(DeviceIdle, Ledger)];
 
-pub(super) fn answers(timeline: &Timeline, devices: Devices<'_>) -> Vec<Answer> {
+pub(super) fn answers(timeline: &Timeline, devices: Devices<'_>, gpus: &[Gpu]) -> Vec<Answer> {
     vec![
         answer("How long did the GPU wait, and for data or for something else?", waited(devices)),
         answer(
             "Is there too much work per kernel, or too little work between kernels (too many, too small launches)?",
-            launches(devices),
+            launches(devices, gpus),
         ),
         answer(
             "Where in the pipeline is the batch stuck: storage, decode, memory, copy, launch?",
             stuck(devices),
         ),
-        answer("Do host-to-device copies run without gaps, from pinned memory?", copies(devices)),
+        answer("Do host-to-device copies run without gaps, from pinned memory?", copies(devices, gpus)),
         answer(
             "Is the environment on its fast path (versions, OpenMP, thread counts, JIT, tensor cores, PCIe, \
              throttling)?",
@@ -79,11 +79,11 @@ fn is_data(stage: Stage) -> bool {
     matches!(stage, Stage::Storage | Stage::Network | Stage::Prepare | Stage::Memory)
 }
 
-fn launches(devices: Devices<'_>) -> Result<String, String> {
+fn launches(devices: Devices<'_>, gpus: &[Gpu]) -> Result<String, String> {
     let lines: Vec<String> = devices
         .iter()
-        .filter_map(|(idle, ledger)| {
-            let rate = idle.launches_per_second?;
+        .zip(gpus)
+        .filter_map(|((idle, ledger), gpu)| {
             let bound: u64 =
                 ledger.causes.iter().filter(|c| c.mechanism == Mechanism::LaunchBound).map(|c| c.ns).sum();
             let verdict = if bound.saturating_mul(20) >= idle.window.len() {
@@ -91,17 +91,72 @@ fn launches(devices: Devices<'_>) -> Result<String, String> {
             } else {
                 "launches are not what holds it up"
             };
+            let told = match &gpu.launches {
+                Some(launches) => launching(launches, gpu.window_ns),
+                None => format!("{:.0} launches a second.", idle.launches_per_second?),
+            };
             Some(format!(
-                "GPU {}: {rate:.0} launches a second, {} idle between back-to-back launches, {verdict}",
+                "GPU {}: {verdict}, {} idle between back-to-back launches. {told}",
                 idle.device,
                 seconds(bound)
             ))
         })
         .collect();
-    sentence(
-        &lines,
-        "no launch was seen: no watched process submits work, or none maps a CUDA driver library",
-    )
+    if lines.is_empty() {
+        return Err(
+            "no launch was seen: no watched process submits work, or none maps a CUDA driver library"
+                .to_owned(),
+        );
+    }
+    Ok(lines.join(" "))
+}
+
+/// Launches of one device in sentences.
+pub(super) fn launching(launches: &Launches, window_ns: u64) -> String {
+    let mut text = match launches.per_second {
+        Some(rate) => format!("{rate:.0} launches a second"),
+        None => "Launches were not watched".to_owned(),
+    };
+    if launches.graphs > 0 {
+        let all = launches.kernels.saturating_add(launches.graphs);
+        text.push_str(&format!(", {} of {all} of whole graphs", launches.graphs));
+    }
+    if let Some(ns) = launches.call_ns {
+        text.push_str(&format!(", {} a call", seconds(ns)));
+    }
+    text.push('.');
+    let silences: Vec<String> = launches
+        .silences
+        .iter()
+        .filter(|s| s.count > 0)
+        .map(|s| {
+            let length = match s.to_ns {
+                Some(to) => format!("{} to {}", length(s.from_ns), length(to)),
+                None => format!("{} or more", length(s.from_ns)),
+            };
+            format!("{} of {length} ({} in all)", s.count, seconds(s.ns))
+        })
+        .collect();
+    if !silences.is_empty() {
+        text.push_str(&format!(" Silences without a launch: {}.", silences.join(", ")));
+    }
+    match launches.host_ahead_ns {
+        Some(ns) => text.push_str(&format!(
+            " The host is ahead of the device, and waits for it, {} of the time.",
+            share(ns, window_ns)
+        )),
+        None => text.push_str(" Whether the host runs ahead is not known: no call that waits was seen."),
+    }
+    text
+}
+
+/// A bound between lengths.
+fn length(ns: u64) -> String {
+    if ns < 1_000_000 { format!("{} us", ns / 1_000) } else { format!("{} ms", ns / 1_000_000) }
+}
+
+fn share(part: u64, whole: u64) -> String {
+    format!("{:.1} %", part as f64 * 100.0 / whole.max(1) as f64)
 }
 
 fn stuck(devices: Devices<'_>) -> Result<String, String> {
@@ -130,17 +185,81 @@ fn stuck(devices: Devices<'_>) -> Result<String, String> {
     )
 }
 
-fn copies(devices: Devices<'_>) -> Result<String, String> {
-    let pageable: u64 = devices
+fn copies(devices: Devices<'_>, gpus: &[Gpu]) -> Result<String, String> {
+    let lines: Vec<String> = devices
         .iter()
-        .flat_map(|(_, l)| &l.causes)
-        .filter(|c| c.mechanism == Mechanism::CopyPageable)
-        .map(|c| c.ns)
-        .sum();
-    if pageable > 0 {
-        return Ok(format!("The GPU stood idle {} during blocking copies to it.", seconds(pageable)));
+        .zip(gpus)
+        .filter_map(|((idle, ledger), gpu)| {
+            let of = |mechanism| {
+                let causes = ledger.causes.iter().filter(move |c| c.mechanism == mechanism);
+                causes.map(|c| c.ns).sum::<u64>()
+            };
+            let (pageable, transfer) = (of(Mechanism::CopyPageable), of(Mechanism::CopyTransfer));
+            let mut told: Vec<String> = gpu.copies.as_ref().map(copying).into_iter().collect();
+            if pageable + transfer > 0 {
+                told.push(format!(
+                    "The GPU stood idle {} during blocking copies from pageable memory and {} during others.",
+                    seconds(pageable),
+                    seconds(transfer)
+                ));
+            }
+            (!told.is_empty()).then(|| format!("GPU {}: {}", idle.device, told.join(" ")))
+        })
+        .collect();
+    if lines.is_empty() { Err("no copy was seen".to_owned()) } else { Ok(lines.join(" ")) }
+}
+
+/// Copies of one device in sentences.
+pub(super) fn copying(copies: &Copies) -> String {
+    let way = |way: CopyWay, words: &str| {
+        let bytes = if way.bytes > 0 { format!(" ({})", size(way.bytes)) } else { String::new() };
+        (way.count > 0).then(|| format!("{} {words}{bytes}", way.count))
+    };
+    let ways = [
+        way(copies.to_device, "to the device"),
+        way(copies.to_host, "to the host"),
+        way(copies.other, "elsewhere or unknown where to"),
+    ];
+    let ways: Vec<String> = ways.into_iter().flatten().collect();
+    let mut text = match ways.is_empty() {
+        true => format!("{} copies", copies.count),
+        false => format!("Copies: {}", ways.join(", ")),
+    };
+    if let Some(rate) = copies.bytes_per_second {
+        text.push_str(&format!("; {:.1} MB a second", rate / 1e6));
     }
-    Err("copies are counted, not timed, and whether their memory is pinned is not recorded".to_owned())
+    text.push('.');
+    if let (Some(mean), Some(longest)) = (copies.mean_gap_ns, copies.longest_gap_ns) {
+        text.push_str(&format!(
+            " Between two to the device lie {} on average, {} at most.",
+            seconds(mean),
+            seconds(longest)
+        ));
+    }
+    let own = copies.pinned + copies.pageable + copies.memory_unknown;
+    if own > 0 {
+        text.push_str(&format!(
+            " Host memory of the {own} that blocked or were long: {} pinned, {} pageable, {} not seen.",
+            copies.pinned, copies.pageable, copies.memory_unknown
+        ));
+        text.push_str(&format!(
+            " The device ran kernels beside {} of the {} in such calls.",
+            share(copies.with_compute_ns, copies.in_calls_ns),
+            seconds(copies.in_calls_ns)
+        ));
+    } else {
+        text.push_str(" None blocked, so whether their memory is pinned was not seen.");
+    }
+    text
+}
+
+fn size(bytes: u64) -> String {
+    let bytes = bytes as f64;
+    match bytes {
+        b if b >= 1e9 => format!("{:.2} GB", b / 1e9),
+        b if b >= 1e6 => format!("{:.1} MB", b / 1e6),
+        b => format!("{:.1} KB", b / 1e3),
+    }
 }
 
 fn sentence(lines: &[String], otherwise: &str) -> Result<String, String> {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Finding, evidence, remedies};
+use super::{Finding, Gpu, evidence, remedies};
 use crate::cause::{Cause, Ledger, Mechanism};
-use crate::idle::DeviceIdle;
+use crate::idle::{DeviceIdle, DeviceMap};
 use crate::timeline::Timeline;
 
 /// A finding gives back at least this share of the window...
@@ -13,16 +13,23 @@ const LEAST_SHARE: u64 = 20;
 const LEAST_NS: u64 = 200_000_000;
 
 /// Findings of all devices, the largest gain first.
-pub(super) fn findings(timeline: &Timeline, devices: &[(DeviceIdle, Ledger)]) -> Vec<Finding> {
-    let mut findings: Vec<Finding> =
-        devices.iter().flat_map(|(idle, ledger)| of_device(timeline, idle, ledger)).collect();
+pub(super) fn findings(
+    timeline: &Timeline,
+    map: &DeviceMap,
+    devices: &[(DeviceIdle, Ledger)],
+    gpus: &[Gpu],
+) -> Vec<Finding> {
+    let cases = devices.iter().zip(gpus);
+    let cases = cases.map(|((idle, ledger), gpu)| evidence::Case { timeline, map, idle, ledger, gpu });
+    let mut findings: Vec<Finding> = cases.flat_map(|case| of_device(&case)).collect();
     findings.sort_by(|a, b| {
         b.gain_ns.cmp(&a.gain_ns).then_with(|| (a.mechanism, a.gpu).cmp(&(b.mechanism, b.gpu)))
     });
     findings
 }
 
-fn of_device(timeline: &Timeline, idle: &DeviceIdle, ledger: &Ledger) -> Vec<Finding> {
+fn of_device(case: &evidence::Case<'_>) -> Vec<Finding> {
+    let (idle, ledger) = (case.idle, case.ledger);
     let mut by_mechanism: BTreeMap<Mechanism, Vec<&Cause>> = BTreeMap::new();
     for cause in ledger.causes.iter().filter(|c| c.mechanism.is_finding()) {
         by_mechanism.entry(cause.mechanism).or_default().push(cause);
@@ -38,7 +45,7 @@ fn of_device(timeline: &Timeline, idle: &DeviceIdle, ledger: &Ledger) -> Vec<Fin
                 title: title(mechanism, causes.first().copied()),
                 gain_ns,
                 ns: causes.iter().map(|c| c.ns).sum(),
-                evidence: evidence::of(timeline, idle, ledger, mechanism, &causes),
+                evidence: evidence::of(case, mechanism, &causes),
                 remedy: remedies::remedy(mechanism).to_owned(),
             })
         })

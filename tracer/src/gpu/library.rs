@@ -4,17 +4,19 @@ use std::path::Path;
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
+use nvml_wrapper_sys::bindings::NvmlLib;
 
 use super::GpuError;
 
 /// As drivers install it, then as developers' packages do.
 const NAMES: [&str; 2] = ["libnvidia-ml.so.1", "libnvidia-ml.so"];
 
-/// Loads and initialises the library at `path`; without one, the system's.
+/// Loads and initialises the library at `path`; without one, the system's. Beside it its symbols, for calls
+/// that have no safe wrapper.
 ///
 /// # Errors
 /// There is none, it is no NVML library, or it cannot initialise (no driver).
-pub(super) fn load(path: Option<&Path>) -> Result<Nvml, GpuError> {
+pub(super) fn load(path: Option<&Path>) -> Result<(Nvml, Option<NvmlLib>), GpuError> {
     let Some(path) = path else { return system() };
     // The loader searches for a name without a slash; what was given is a path.
     let path = &std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
@@ -26,7 +28,7 @@ pub(super) fn load(path: Option<&Path>) -> Result<Nvml, GpuError> {
     })
 }
 
-fn system() -> Result<Nvml, GpuError> {
+fn system() -> Result<(Nvml, Option<NvmlLib>), GpuError> {
     for name in NAMES {
         match init(Path::new(name)) {
             Ok(nvml) => return Ok(nvml),
@@ -40,8 +42,11 @@ fn system() -> Result<Nvml, GpuError> {
     Err(GpuError::NoLibrary { tried: NAMES.join(", ") })
 }
 
-fn init(path: &Path) -> Result<Nvml, NvmlError> {
-    Nvml::builder().lib_path(path.as_os_str()).init()
+fn init(path: &Path) -> Result<(Nvml, Option<NvmlLib>), NvmlError> {
+    let nvml = Nvml::builder().lib_path(path.as_os_str()).init()?;
+    // SAFETY: loaded and initialised by the line above, so this runs no code of its own.
+    let symbols = unsafe { NvmlLib::new(path.as_os_str()) };
+    Ok((nvml, symbols.ok()))
 }
 
 pub(super) fn failed(call: &'static str, source: NvmlError) -> GpuError {
@@ -68,7 +73,7 @@ mod tests {
     use super::*;
 
     fn message(path: &Path) -> String {
-        let error = load(Some(path)).expect_err("no NVML library");
+        let error = load(Some(path)).err().expect("no NVML library");
         assert!(matches!(error, GpuError::NotNvml { .. }), "{error:?}");
         error.to_string()
     }

@@ -1,18 +1,26 @@
 //! Device signals behind one trait, read on a thread of its own with a deadline.
 
 mod buffer;
+mod check;
 mod clock;
 mod describe;
+mod events;
+mod garbage;
+mod gpm;
+mod instances;
 mod library;
 mod nvml;
 mod poll;
+mod rows;
+mod state;
 mod thread;
+mod told;
 mod window;
 
 pub use nvml::NvmlSignal;
 pub use thread::GpuThread;
 
-use crate::trace::{Device, DeviceProcess, Reading};
+use crate::trace::{Device, DeviceProcess, Reading, Record};
 
 /// What one poll of a device library brought.
 #[derive(Debug, Default)]
@@ -20,11 +28,14 @@ pub struct Polled {
     /// New windows only, in order, on CLOCK_MONOTONIC.
     pub readings: Vec<Reading>,
     pub processes: Vec<DeviceProcess>,
+    /// What else was learned, as the trace holds it: activity, states, events, clocks, garbage counted, and
+    /// probe rows that say which signals work.
+    pub others: Vec<Record>,
 }
 
 /// A source of device readings. Implementations may block; callers run them on a thread of their own.
 pub trait DeviceSignal: Send {
-    /// The devices, in NVML index order.
+    /// The devices, in NVML index order, and behind them MIG instances.
     ///
     /// # Errors
     /// When the library answers for no device at all.

@@ -14,6 +14,8 @@ use crate::trace::Device;
 const QUEUE: usize = 64;
 /// Windows kept while the reader is further behind; older ones are dropped, so their time is unknown.
 const BACKLOG: usize = 4096;
+/// Between two polls at most, whoever asks: a driver keeps its last hundred samples or so, and none is to be lost.
+const SELDOM: Duration = Duration::from_secs(5);
 /// What a thread that answers is given to end.
 const GRACE: Duration = Duration::from_millis(200);
 
@@ -44,7 +46,7 @@ struct State {
 }
 
 impl GpuThread {
-    /// Opens the signal on its thread and polls it `every` so often.
+    /// Opens the signal on its thread and polls it `every` so often, and at least every 5 s.
     ///
     /// # Errors
     /// What `open` or its `devices` gave, or no answer within `deadline`.
@@ -53,6 +55,7 @@ impl GpuThread {
         S: DeviceSignal + 'static,
         F: FnOnce() -> Result<S, GpuError> + Send + 'static,
     {
+        let every = every.min(SELDOM);
         let shared = Arc::new(Shared::default());
         let (answer, answers) = sync_channel(QUEUE);
         let (opened, first) = sync_channel(1);
@@ -152,15 +155,16 @@ fn poll(mut signal: impl DeviceSignal, shared: &Shared, answers: &SyncSender<Ans
 }
 
 fn joined(mut before: Polled, mut new: Polled) -> Polled {
-    if before.readings.is_empty() && before.processes.is_empty() {
-        return new;
-    }
-    before.readings.append(&mut new.readings);
-    before.processes.append(&mut new.processes);
-    let (windows, processes) = (before.readings.len(), before.processes.len());
-    before.readings.drain(..windows.saturating_sub(BACKLOG));
-    before.processes.drain(..processes.saturating_sub(BACKLOG));
+    append(&mut before.readings, &mut new.readings);
+    append(&mut before.processes, &mut new.processes);
+    append(&mut before.others, &mut new.others);
     before
+}
+
+/// Keeps the newest.
+fn append<T>(before: &mut Vec<T>, new: &mut Vec<T>) {
+    before.append(new);
+    before.drain(..before.len().saturating_sub(BACKLOG));
 }
 
 #[cfg(test)]
@@ -206,7 +210,7 @@ mod tests {
                 sm_clock_mhz: None,
                 throttle_reasons: None,
             };
-            Ok(Polled { readings: vec![reading], processes: Vec::new() })
+            Ok(Polled { readings: vec![reading], ..Polled::default() })
         }
     }
 
@@ -286,7 +290,7 @@ mod tests {
                     throttle_reasons: None,
                 })
                 .collect(),
-            processes: Vec::new(),
+            ..Polled::default()
         };
         let kept = joined(windows(0..BACKLOG as u64), windows(BACKLOG as u64..BACKLOG as u64 + 10));
         assert_eq!(kept.readings.len(), BACKLOG);

@@ -69,20 +69,23 @@ pub(super) struct Windows {
     /// End of the last window given out; `opened` before the first.
     end: Ns,
     begun: bool,
+    /// End of the last window that GPM gave: samples begun before it tell of time that is told of already.
+    by_gpm: Ns,
     /// Rates read while no sample came: given out once it is clear that none will.
     held: VecDeque<Reading>,
 }
 
 impl Windows {
     pub(super) fn new(device: u32, opened: Ns) -> Self {
-        Self { device, opened, end: opened, begun: false, held: VecDeque::new() }
+        Self { device, opened, end: opened, begun: false, by_gpm: 0, held: VecDeque::new() }
     }
 
     /// New samples, oldest first, each the end of a window of `period` ns.
     pub(super) fn samples(&mut self, new: &[Sampled], period: u64, moment: Moment, out: &mut Vec<Reading>) {
         for sample in new {
             let start = sample.end.saturating_sub(period);
-            if sample.end <= self.end || sample.end > moment.at.saturating_add(period / 8) {
+            let told = sample.end <= self.end || start < self.by_gpm;
+            if told || sample.end > moment.at.saturating_add(period / 8) {
                 continue;
             }
             if self.begun && start.saturating_sub(self.end) >= jitter(period) {
@@ -117,6 +120,16 @@ impl Windows {
                 self.give(held, period, out);
             }
         }
+    }
+
+    /// A window between two samples of our own.
+    pub(super) fn gpm(&mut self, span: Span, measured: &Sampled, moment: Moment, out: &mut Vec<Reading>) {
+        self.held.clear();
+        let mut reading = self.reading(span.start, measured, ReadingSource::Gpm, moment);
+        // The second sample was taken a moment ago, whenever the window is looked at.
+        reading.age_ns = moment.at.saturating_sub(span.end);
+        self.by_gpm = span.end;
+        self.give(reading, 0, out);
     }
 
     /// Gives out what was held back for the time before `until`.
@@ -256,6 +269,27 @@ mod tests {
         windows.rates(&at(4 * P, 8.0), P, moment(4 * P), false, &mut out);
         let rates = ReadingSource::NvmlRates;
         assert_eq!(spans(&out), [(0, P, rates), (3 * P, 4 * P, rates)]);
+    }
+
+    #[test]
+    fn where_gpm_stops_samples_go_on_without_telling_of_time_twice() {
+        let (mut windows, mut out) = (Windows::new(0, 0), Vec::new());
+        for k in 0..3 {
+            let span = Span::new(k * P, (k + 1) * P);
+            windows.gpm(span, &at(span.end, 40.0), moment(span.end + 7), &mut out);
+        }
+        windows.samples(
+            &[at(3 * P - 9, 1.0), at(3 * P + P / 2, 2.0), at(4 * P + P / 2, 3.0)],
+            P,
+            moment(5 * P),
+            &mut out,
+        );
+        let (gpm, samples) = (ReadingSource::Gpm, ReadingSource::NvmlSamples);
+        assert_eq!(
+            spans(&out),
+            [(0, P, gpm), (P, 2 * P, gpm), (2 * P, 3 * P, gpm), (3 * P + P / 2, 4 * P + P / 2, samples)]
+        );
+        assert_eq!((out[0].age_ns, out[0].busy_percent), (7, Some(40.0)));
     }
 
     #[test]

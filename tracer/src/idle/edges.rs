@@ -1,16 +1,14 @@
 //! What host edges say of one device: its submits, and the calls that wait for it or leave it empty.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::cost::AVERAGE;
+use super::devices::{DeviceMap, feeders};
 use super::drain::synchronise;
 use super::queue::{Event, What};
-use super::runs::{Burst, Run, Silence, of_thread, silences};
+use super::runs::{Burst, Kind, Run, Silence, of_thread, silences};
 use crate::timeline::{Thread, Timeline};
-use crate::trace::{CudaCall, CudaFamily, Ns, Span, ThreadKey};
-
-/// Names of processes that stand between jobs and a device and submit nothing of their own.
-const BETWEEN: &str = "nvidia-cuda-mps";
+use crate::trace::{CudaCall, CudaFamily, Ns, Span};
 
 /// All edges of one device, in order.
 #[derive(Debug, Default)]
@@ -26,15 +24,16 @@ pub(super) struct Edges {
     calls: Vec<Event>,
     longest_wait: u64,
     copies: Vec<Span>,
-    /// What a submit of each thread costs, around [`AVERAGE`].
-    pub costs: BTreeMap<ThreadKey, u64>,
+    /// What a submit of each kind costs, around [`AVERAGE`].
+    pub costs: BTreeMap<Kind, u64>,
     /// Some of these threads may submit to another device.
     pub inferred: bool,
 }
 
 impl Edges {
-    pub(super) fn of_device(timeline: &Timeline, device: u32) -> Self {
-        let (threads, inferred) = feeders(timeline, device);
+    pub(super) fn of_device(timeline: &Timeline, map: &DeviceMap, device: u32) -> Self {
+        let (threads, inferred) = feeders(timeline, map, device);
+        let threads: Vec<&Thread> = threads.iter().map(AsRef::as_ref).collect();
         let mut runs: Vec<Run> = threads.iter().flat_map(|t| of_thread(t)).collect();
         runs.sort_unstable();
         let (silences, bursts) = silences(&runs);
@@ -74,11 +73,11 @@ impl Edges {
         self.runs[from..].iter().take_while(move |r| r.first < window.end).filter(overlaps)
     }
 
-    /// What happens in `window`, in order, each submit weighted by what those of its thread cost.
+    /// What happens in `window`, in order, each submit weighted by what those of its kind cost.
     pub(super) fn events(&self, window: Span) -> Vec<Event> {
         let mut events: Vec<Event> = Vec::new();
         for run in self.runs_in(window) {
-            let cost = self.costs.get(&run.thread).copied().unwrap_or(AVERAGE);
+            let cost = self.costs.get(&run.kind).copied().unwrap_or(AVERAGE);
             let submit =
                 |(at, count): (Ns, u64)| Event { at, what: What::Submit(count.saturating_mul(cost)) };
             events.extend(run.instants(window).map(submit));
@@ -103,33 +102,6 @@ impl Edges {
         let i = self.copies.partition_point(|c| c.end < span.start);
         self.copies.get(i).is_some_and(|c| c.start < span.end)
     }
-}
-
-/// The threads whose submits count for `device`, and whether that is a guess.
-fn feeders(timeline: &Timeline, device: u32) -> (Vec<&Thread>, bool) {
-    let mut listed: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
-    for (&index, track) in &timeline.devices {
-        for process in &track.processes {
-            listed.entry(process.pid).or_default().insert(index);
-        }
-    }
-    let only = timeline.devices.len() <= 1;
-    let mut inferred = false;
-    let mut threads = Vec::new();
-    for thread in timeline.threads.values() {
-        let edges = !thread.submits.is_empty() || !thread.calls.is_empty();
-        if !edges || thread.comm.starts_with(BETWEEN) {
-            continue;
-        }
-        let on = listed.get(&thread.pid);
-        if on.is_some_and(|on| !on.contains(&device)) {
-            continue;
-        }
-        let certain = only || on.is_some_and(|on| on.len() == 1);
-        inferred |= !certain;
-        threads.push(thread);
-    }
-    (threads, inferred)
 }
 
 /// Stretches with copies, in order and apart.

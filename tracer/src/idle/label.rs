@@ -41,7 +41,7 @@ impl Placing {
                 let to = silence.span.end.clamp(from, gap.span.end);
                 let span = Span::new(from, to);
                 let (feeder, submit) = match silence.ended_by {
-                    Some(run) => (Some(run.thread), Some(run.first)),
+                    Some(run) => (Some(run.thread), Some(run.entered().0)),
                     None => (last_feeder(timeline, edges, span), None),
                 };
                 let exact = silence.ended_by.is_none_or(|run| run.exact);
@@ -84,6 +84,7 @@ impl Placing {
             ns: span.len(),
             reason,
             launch_bound: true,
+            in_waits: false,
             feeder: Some(burst.feeder),
         });
     }
@@ -118,7 +119,7 @@ fn next_submit(edges: &Edges, at: Ns) -> Option<(ThreadKey, Ns)> {
     let instants = edges.runs_in(Span::new(at, at.saturating_add(SILENCE_NS)));
     let next = |run: &super::runs::Run| {
         let window = Span::new(at, at.saturating_add(SILENCE_NS));
-        run.instants(window).next().map(|(at, _)| (at, run.thread))
+        run.instants(window).next().map(|(at, _)| (at.saturating_sub(run.late), run.thread))
     };
     instants.filter_map(next).min().map(|(at, thread)| (thread, at))
 }

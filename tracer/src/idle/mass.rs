@@ -2,7 +2,7 @@
 
 use super::model::UnknownReason;
 use crate::timeline::DeviceTrack;
-use crate::trace::{Reading, Span};
+use crate::trace::{Reading, ReadingSource, Span};
 
 /// Power above this share of the limit contradicts a reading of 0 %.
 const POWER_SHARE: (u64, u64) = (35, 100);
@@ -32,7 +32,7 @@ pub(super) fn windows(track: &DeviceTrack, within: Span, copied: impl Fn(Span) -
             windows.push(Window { span: hole, idle: Err(UnknownReason::NoReading) });
         }
         let idle = match parts(reading) {
-            _ if track.device.mig => Err(UnknownReason::Mig),
+            _ if track.device.mig && reading.source != ReadingSource::Gpm => Err(UnknownReason::Mig),
             None => Err(UnknownReason::NoValue),
             Some(0) if hot => Err(UnknownReason::PowerContradicts),
             Some(0) if reading.memory_percent.is_some_and(|m| m > 0.0) && !copied(reading.span) => {

@@ -3,7 +3,10 @@
 //! The device says how much (`mass`), host edges say where (`edges`, `queue`), and `label` says how each
 //! piece is known and whose submit ends it. `docs/placement.md` has the method and what it reaches.
 
+mod collectives;
 mod cost;
+mod device_fit;
+mod devices;
 mod drain;
 mod edges;
 mod label;
@@ -17,7 +20,11 @@ mod runs;
 mod trim;
 
 #[cfg(test)]
+mod device_tests;
+#[cfg(test)]
 mod tests;
 
+pub use collectives::{Blind, DeviceCollectives, Latecomer, collectives};
+pub use devices::{DeviceMap, On, feeders};
 pub use model::*;
 pub use place::{Located, locate, place};

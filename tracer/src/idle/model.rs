@@ -68,6 +68,8 @@ pub struct UnplacedIdle {
     pub reason: String,
     /// Submits were less than 200 us apart all through and none blocked: the host launches back to back.
     pub launch_bound: bool,
+    /// It lies in calls that waited for the device, for work queued before they began.
+    pub in_waits: bool,
     /// The thread that launched most in `span`.
     pub feeder: Option<ThreadKey>,
 }

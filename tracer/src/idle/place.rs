@@ -1,6 +1,7 @@
 //! Ties the parts together, one device after another.
 
 use super::cost;
+use super::devices::DeviceMap;
 use super::edges::Edges;
 use super::label::{Agreement, Placing};
 use super::mass::{Window, windows};
@@ -22,25 +23,28 @@ pub struct Located {
 /// The idle time of every device, in index order. With `range`, of the device windows that lie in it.
 #[must_use]
 pub fn place(timeline: &Timeline, range: Option<Span>) -> Vec<DeviceIdle> {
+    let map = DeviceMap::new(timeline);
     let devices = timeline.devices.iter();
-    devices.map(|(&index, track)| of_device(timeline, index, track, range, false).idle).collect()
+    devices.map(|(&index, track)| of_device(timeline, &map, index, track, range, false).idle).collect()
 }
 
 /// As [`place`], with the finest placement there is.
 #[must_use]
 pub fn locate(timeline: &Timeline, range: Option<Span>) -> Vec<Located> {
+    let map = DeviceMap::new(timeline);
     let devices = timeline.devices.iter();
-    devices.map(|(&index, track)| of_device(timeline, index, track, range, true)).collect()
+    devices.map(|(&index, track)| of_device(timeline, &map, index, track, range, true)).collect()
 }
 
 fn of_device(
     timeline: &Timeline,
+    map: &DeviceMap,
     device: u32,
     track: &DeviceTrack,
     range: Option<Span>,
     fine: bool,
 ) -> Located {
-    let mut edges = Edges::of_device(timeline, device);
+    let mut edges = Edges::of_device(timeline, map, device);
     let windows = windows(track, timeline.span, |span| edges.copied(span));
     let chosen = choose(&windows, range);
     let mut idle = DeviceIdle { device, ..DeviceIdle::default() };
@@ -51,7 +55,7 @@ fn of_device(
     for window in &windows {
         // Windows ahead of the range are placed too: what they leave queued lasts into it.
         let mut aside = Placing::default();
-        let inside = chosen.contains(window);
+        let inside = chosen.binary_search_by_key(&window.span, |chosen| chosen.span).is_ok();
         let into = if inside { &mut placing } else { &mut aside };
         match window.idle {
             Ok(mass) => carry = place_window(timeline, &edges, window.span, mass, carry, into),
@@ -143,7 +147,8 @@ fn in_waits(
     into.take(timeline, edges, &gaps, agreement);
     let burst = edges.bursts.partition_point(|b| b.span.start < window.end).checked_sub(1);
     let inside = mass.saturating_sub(outside);
-    let reason = if inside <= window.len() / 200 {
+    let rounding = inside <= window.len() / 200;
+    let reason = if rounding {
         "less than the rounding of the device's reading"
     } else {
         "inside synchronise calls that waited for longer than kernels ran"
@@ -153,6 +158,7 @@ fn in_waits(
         ns: inside,
         reason: reason.into(),
         launch_bound: false,
+        in_waits: !rounding,
         feeder: burst.map(|b| edges.bursts[b].feeder),
     });
     next

@@ -6,6 +6,10 @@ use crate::trace::{Ns, Span};
 
 /// Resolution of the work left over from one window to the next, parts of a weight.
 const UNIT: u64 = 64;
+/// Resolution of the cost of a weight of one: this many bits of a nanosecond.
+const FRACTION: u32 = 20;
+/// The longest window whose cost is searched for to its full length.
+const LONGEST: u64 = 1 << 42;
 
 /// What host edges say in a device window. Sorted, an `Empty` goes before a `Submit` of the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,10 +51,11 @@ pub(super) struct Gap {
     pub empty: Option<Known>,
 }
 
-/// Walks `window` as if a weight of one cost `cost` ns, hands over its gaps in order, and gives the state at
+/// Walks `window` as if a weight of one cost `cost` (in 2^-20 ns), hands over its gaps in order, and gives the state at
 /// its end.
 fn sweep(window: Span, events: &[Event], carry: Carry, cost: u64, mut gap: impl FnMut(Gap)) -> Carry {
-    let left = u128::from(carry.units) * u128::from(cost) / u128::from(UNIT);
+    let busy = |weight: u64| u128::from(weight) * u128::from(cost) >> FRACTION;
+    let left = busy(carry.units) / u128::from(UNIT);
     let mut done = window.start.saturating_add(narrow(left));
     let mut covered = done;
     let mut empty = carry.empty;
@@ -65,7 +70,7 @@ fn sweep(window: Span, events: &[Event], carry: Carry, cost: u64, mut gap: impl 
             What::Submit(weight) => {
                 gap(covered, event.at, empty);
                 empty = None;
-                done = done.max(event.at).saturating_add(weight.saturating_mul(cost));
+                done = done.max(event.at).saturating_add(narrow(busy(weight)));
                 covered = covered.max(done);
             }
             What::Wait(end) => {
@@ -83,12 +88,12 @@ fn sweep(window: Span, events: &[Event], carry: Carry, cost: u64, mut gap: impl 
         }
     }
     gap(covered, window.end, empty);
-    let left = u128::from(done.saturating_sub(window.end)) * u128::from(UNIT);
+    let left = u128::from(done.saturating_sub(window.end)) * u128::from(UNIT) << FRACTION;
     let units = left.checked_div(u128::from(cost)).map_or(0, narrow);
     Carry { units, empty }
 }
 
-/// The gaps in `window` if a weight of one costs `cost` ns, and the state at its end.
+/// The gaps in `window` if a weight of one costs `cost` (in 2^-20 ns), and the state at its end.
 pub(super) fn gaps(window: Span, events: &[Event], carry: Carry, cost: u64) -> (Vec<Gap>, Carry) {
     let mut gaps = Vec::new();
     let carry = sweep(window, events, carry, cost, |gap| gaps.push(gap));
@@ -107,7 +112,7 @@ pub(super) fn fit(window: Span, events: &[Event], carry: Carry, busy: u64) -> Op
     if !fits(0) {
         return None;
     }
-    let (mut low, mut high) = (0, window.len().saturating_add(1));
+    let (mut low, mut high) = (0, (window.len().min(LONGEST) + 1) << FRACTION);
     while high - low > 1 {
         let middle = low + (high - low) / 2;
         if fits(middle) {

@@ -2,13 +2,13 @@
 //! `INSTA_UPDATE=always cargo test -p whyidle --lib render::` rewrites the files.
 
 use super::fit::width;
-use super::{Style, WIDTH, escape, flame, json, sample, text};
+use super::{Style, WIDTH, escape, flame, json, pipeline, sample};
 use crate::finding::Report;
 
 const UNICODE: Style = Style { colour: false, unicode: true };
 const ASCII: Style = Style { colour: false, unicode: false };
 
-fn all() -> [(&'static str, Report); 7] {
+fn all() -> [(&'static str, Report); 8] {
     [
         ("slow_disk", sample::slow_disk()),
         ("slow_decode", sample::slow_decode()),
@@ -17,7 +17,12 @@ fn all() -> [(&'static str, Report); 7] {
         ("heavy_losses", sample::heavy_losses()),
         ("hostile", sample::hostile()),
         ("many_devices", sample::many_devices()),
+        ("ranks", pipeline::ranks()),
     ]
+}
+
+fn text(report: &Report, style: Style) -> String {
+    super::text(report, style, WIDTH)
 }
 
 fn compare(name: &str, content: &str) {
@@ -33,6 +38,7 @@ fn text_reports() {
         compare(&format!("{name}.text"), &text(&report, UNICODE));
     }
     compare("slow_disk.ascii", &text(&sample::slow_disk(), ASCII));
+    compare("slow_disk.narrow", &super::text(&sample::slow_disk(), UNICODE, 60));
     compare("slow_disk.colour", &text(&sample::slow_disk(), Style { colour: true, unicode: true }));
 }
 

@@ -5,7 +5,9 @@ use proptest::prelude::*;
 use super::fit::width;
 use super::{Style, WIDTH, escape, flame, json, sample, text};
 use crate::cause::{Cause, Culprit, CulpritKind, Link, Mechanism, Stage};
-use crate::finding::{Answer, Finding, Gpu, LossLine, Placed, ProbeLine, Report, Window};
+use crate::finding::{
+    Answer, Collectives, Finding, Gpu, LossLine, Placed, ProbeLine, Report, Unwatched, Window,
+};
 
 fn name() -> impl Strategy<Value = String> {
     prop_oneof![any::<String>(), "[a-z/ ;]{0,300}", Just("\u{1b}[1m\n42".to_owned())]
@@ -31,7 +33,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn gpu()(index in 0u32..9, name in name(), uuid in name(), figures: [u64; 8], collective_ns: Option<u64>,
+    fn gpu()(index in 0u32..9, name in name(), uuid in name(), words in name(), figures: [u64; 8], collective_ns: Option<u64>,
              causes in prop::collection::vec(cause(), 0..4),
              unknown_reasons in prop::collection::vec(name(), 0..3)) -> Gpu {
         let [start_ns, window_ns, busy_ns, idle_ns, unknown_ns, drained_ns, bounded_ns, inferred_ns] = figures;
@@ -39,6 +41,10 @@ prop_compose! {
             index, uuid, name, start_ns, window_ns, busy_ns, idle_ns, unknown_ns, collective_ns,
             placed: Placed { drained_ns, bounded_ns, inferred_ns }, causes, unknown_reasons,
             launches_per_second: None,
+            unwatched: Unwatched::default(),
+            collectives: Some(Collectives { unknown_reason: Some(words), ..Collectives::default() }),
+            launches: None,
+            copies: None,
         }
     }
 }
@@ -67,17 +73,17 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn any_report_fits_the_page(report in report(), unicode: bool) {
-        for line in text(&report, Style { colour: false, unicode }).lines() {
-            prop_assert!(width(line) <= WIDTH, "{line}");
+    fn any_report_fits_the_page(report in report(), unicode: bool, columns in 60_usize..=WIDTH) {
+        for line in text(&report, Style { colour: false, unicode }, columns).lines() {
+            prop_assert!(width(line) <= columns, "{line}");
             prop_assert_eq!(escape(line), line);
         }
     }
 
     #[test]
     fn colours_change_nothing_but_colours(report in report()) {
-        let plain = text(&report, Style { colour: false, unicode: true });
-        let mut coloured = text(&report, Style { colour: true, unicode: true });
+        let plain = text(&report, Style { colour: false, unicode: true }, WIDTH);
+        let mut coloured = text(&report, Style { colour: true, unicode: true }, WIDTH);
         while let Some(start) = coloured.find('\u{1b}') {
             let end = coloured[start..].find('m').expect("an SGR sequence ends in m") + start;
             coloured.replace_range(start..=end, "");

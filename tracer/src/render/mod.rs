@@ -16,6 +16,8 @@ mod golden;
 #[cfg(test)]
 mod laws;
 #[cfg(test)]
+mod pipeline;
+#[cfg(test)]
 mod sample;
 
 pub use escape::{escape, escape_ascii, escape_bytes};

@@ -1,4 +1,4 @@
-//! A page of text that is never wider than [`WIDTH`] columns, whatever is written on it.
+//! A page of text that is never wider than its columns, whatever is written on it.
 
 use std::borrow::Cow;
 
@@ -9,8 +9,9 @@ use super::figure::TIE;
 use super::fit::{elide, ellipsis, take, width};
 use crate::cause::Stage;
 
-/// Columns of a page.
+/// Columns of a page where nothing asks for fewer, and the fewest there are.
 pub const WIDTH: usize = 100;
+pub const NARROWEST: usize = 60;
 
 /// A label before a paragraph that is wider than this does not set its indent.
 const LABEL: usize = 12;
@@ -58,16 +59,18 @@ impl Ink {
     }
 }
 
-/// Collects lines. Every way in clips to [`WIDTH`], so no caller can break the promise.
+/// Collects lines. Every way in clips to `columns`, so no caller can break the promise.
 #[derive(Debug)]
 pub(super) struct Page {
     pub(super) style: Style,
+    pub(super) columns: usize,
     text: String,
 }
 
 impl Page {
-    pub(super) fn new(style: Style) -> Self {
-        Self { style, text: String::new() }
+    /// Of at least [`NARROWEST`] and at most [`WIDTH`] columns.
+    pub(super) fn new(style: Style, columns: usize) -> Self {
+        Self { style, columns: columns.clamp(NARROWEST, WIDTH), text: String::new() }
     }
 
     pub(super) fn finish(self) -> String {
@@ -97,7 +100,7 @@ impl Page {
     pub(super) fn line(&mut self, pieces: &[(Ink, &str)]) {
         let total: usize = pieces.iter().map(|(_, t)| width(t)).sum();
         let dots = ellipsis(self.style);
-        let mut room = if total > WIDTH { WIDTH - width(dots) } else { WIDTH };
+        let mut room = if total > self.columns { self.columns - width(dots) } else { self.columns };
         let start = self.text.len();
         for (ink, text) in pieces {
             let cut = take(text, room);
@@ -118,8 +121,8 @@ impl Page {
     pub(super) fn paragraph(&mut self, first: &str, ink: Ink, text: &str) {
         let label = width(first.trim_start());
         let hang = if label > LABEL { width(first) - label + 2 } else { width(first) };
-        let hang = " ".repeat(hang.min(WIDTH / 2));
-        let (room, lead) = (WIDTH - width(&hang), width(first).saturating_sub(width(&hang)));
+        let hang = " ".repeat(hang.min(self.columns / 2));
+        let (room, lead) = (self.columns - width(&hang), width(first).saturating_sub(width(&hang)));
         let words: Vec<String> = text.split_ascii_whitespace().map(|w| elide(w, room, self.style)).collect();
         let hole = "_".repeat(lead.min(room));
         let options = textwrap::Options::new(room)
@@ -160,7 +163,7 @@ mod tests {
     #[test]
     fn colours_only_when_asked() {
         let draw = |colour| {
-            let mut page = Page::new(Style { colour, unicode: true });
+            let mut page = Page::new(Style { colour, unicode: true }, WIDTH);
             page.line(&[(Ink::Strong, "idle"), (Ink::Plain, " 3")]);
             page.finish()
         };
@@ -170,7 +173,7 @@ mod tests {
 
     #[test]
     fn figures_stay_with_their_unit() {
-        let mut page = Page::new(ASCII);
+        let mut page = Page::new(ASCII, WIDTH);
         let text = format!("{} 12.5{TIE}s", "x".repeat(92));
         page.paragraph("  ", Ink::Plain, &text);
         assert_eq!(page.finish(), format!("  {}\n  12.5 s\n", "x".repeat(92)));
@@ -178,13 +181,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_passes_the_edge(first in ".{0,120}", text in any::<String>(), unicode: bool) {
-            let mut page = Page::new(Style { colour: false, unicode });
+        fn nothing_passes_the_edge(
+            first in ".{0,120}",
+            text in any::<String>(),
+            unicode: bool,
+            columns in 0_usize..200,
+        ) {
+            let mut page = Page::new(Style { colour: false, unicode }, columns);
             let (first, text) = (page.safe(&first).into_owned(), page.safe(&text).into_owned());
             page.paragraph(&first, Ink::Plain, &text);
             page.line(&[(Ink::Plain, &first), (Ink::Strong, &text), (Ink::Faint, &text)]);
             for line in page.finish().lines() {
-                prop_assert!(width(line) <= WIDTH, "{line}");
+                prop_assert!(width(line) <= columns.clamp(NARROWEST, WIDTH), "{line}");
             }
         }
 

@@ -2,7 +2,7 @@
 
 use crate::cause::{Cause, Culprit, CulpritKind, Link, Mechanism, Stage};
 use crate::finding::{
-    Answer, Finding, Gpu, HostSummary, LossLine, Placed, ProbeLine, Report, SCHEMA, Window,
+    Answer, Finding, Gpu, HostSummary, LossLine, Placed, ProbeLine, Report, SCHEMA, Unwatched, Window,
 };
 
 pub(super) const MS: u64 = 1_000_000;
@@ -51,6 +51,10 @@ pub(super) fn gpu(index: u32, busy: u64, unknown: u64, causes: Vec<Cause>) -> Gp
         causes,
         unknown_reasons: Vec::new(),
         launches_per_second: Some(412.5),
+        unwatched: Unwatched::default(),
+        collectives: None,
+        launches: None,
+        copies: None,
     }
 }
 

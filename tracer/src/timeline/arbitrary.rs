@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use proptest::sample::select;
 
+use super::arbitrary_cuda;
 use super::testing::{TraceBuilder, US};
 use crate::trace::{
     CudaCall, CudaFamily, Device, DeviceProcess, End, Host, Ns, OffCpu, Reading, ReadingSource, Record,
@@ -18,11 +19,11 @@ pub(crate) fn time() -> impl Strategy<Value = Ns> {
     ]
 }
 
-fn span() -> impl Strategy<Value = Span> {
+pub(super) fn span() -> impl Strategy<Value = Span> {
     (time(), time()).prop_map(|(a, b)| Span { start: a.min(b), end: a.max(b) })
 }
 
-fn thread() -> impl Strategy<Value = ThreadKey> {
+pub(super) fn thread() -> impl Strategy<Value = ThreadKey> {
     (1..4_u32, 1..3_u64).prop_map(|(tid, start_ticks)| ThreadKey { tid, start_ticks })
 }
 
@@ -97,7 +98,7 @@ fn seen() -> impl Strategy<Value = ThreadSeen> {
     )
 }
 
-fn amount() -> impl Strategy<Value = u64> {
+pub(super) fn amount() -> impl Strategy<Value = u64> {
     prop_oneof![20 => 0..500_000_u64, 1 => Just(u64::MAX)]
 }
 
@@ -189,6 +190,8 @@ fn record() -> impl Strategy<Value = Record> {
         3 => seen().prop_map(Record::Thread),
         2 => total().prop_map(Record::WaitTotal),
         4 => submits().prop_map(Record::Submits),
+        4 => arbitrary_cuda::grouped().prop_map(Record::Submits),
+        3 => arbitrary_cuda::beside(),
         4 => call().prop_map(Record::CudaCall),
         4 => reading().prop_map(Record::Reading),
         1 => (time(), thread()).prop_map(|(at, thread)| Record::Sample(Sample {

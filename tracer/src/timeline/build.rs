@@ -66,7 +66,10 @@ impl Sorter {
                 self.saw(mapping.at, mapping.at);
                 self.timeline.mappings.push(mapping);
             }
-            Record::Counter(counter) => self.saw(counter.at, counter.at),
+            Record::Counter(counter) => {
+                self.saw(counter.at, counter.at);
+                self.timeline.counters.push(counter);
+            }
             Record::DeviceProcess(process) => {
                 self.saw(process.at, process.at);
                 self.track(process.device).processes.push(process);
@@ -247,6 +250,7 @@ impl Sorter {
         order(&mut timeline.cuda_contexts, |c| c.at);
         order(&mut timeline.cuda_watches, |w| w.at);
         order(&mut timeline.ioctls, |i| i.span.start);
+        order(&mut timeline.counters, |c| c.at);
         order(&mut timeline.file_reads, |r| r.span.start);
         order(&mut timeline.fault_totals, |f| f.span.start);
 

@@ -5,14 +5,18 @@
 mod apportion;
 #[cfg(test)]
 pub(crate) mod arbitrary;
+#[cfg(test)]
+mod arbitrary_cuda;
 mod build;
 mod identity;
+mod lag;
 #[cfg(test)]
 mod laws;
 mod model;
 mod order;
 mod shorts;
 mod slices;
+mod spans;
 #[doc(hidden)]
 pub mod testing;
 mod waits;
@@ -22,5 +26,7 @@ mod tests;
 
 pub use apportion::{apportion, prefix_share};
 pub use build::build;
+pub use lag::{Lag, lag, work};
 pub use model::*;
+pub use spans::{total, union, without};
 pub use waits::{WaitObject, wait_object};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::trace::{
-    BlockTotal, CgroupTick, Collective, CudaCall, CudaContext, CudaWatch, Device, DeviceActivity,
+    BlockTotal, CgroupTick, Collective, Counter, CudaCall, CudaContext, CudaWatch, Device, DeviceActivity,
     DeviceClock, DeviceEvent, DeviceProcess, DeviceState, FaultTotal, File, FileId, FileReads, GovernorStep,
     Host, HostTick, IoctlTotal, Loss, MajorFault, Mapping, Ns, OffCpu, ProbeStatus, RanInstead, Reading,
     Reclaim, Sample, Span, Stack, StackId, Submits, Symbol, TargetKind, ThreadKey, WaitTotal, Waker,
@@ -36,6 +36,7 @@ pub struct Timeline {
     /// Empty: all driver calls were watched, or none ever (then no thread has one).
     pub cuda_watches: Vec<CudaWatch>,
     pub ioctls: Vec<IoctlTotal>,
+    pub counters: Vec<Counter>,
     pub file_reads: Vec<FileReads>,
     pub fault_totals: Vec<FaultTotal>,
 }
@@ -52,7 +53,7 @@ pub struct DeviceTrack {
     pub clocks: Vec<DeviceClock>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Thread {
     pub key: ThreadKey,
     pub pid: u32,

@@ -33,11 +33,20 @@ impl Apt {
 
     /// Reads one release of Debian alone, whatever the system's is.
     pub fn suite(cache: &Path, suite: &str) -> Result<Self> {
+        Self::section(cache, suite, "main")
+    }
+
+    /// Reads one section of one release of Debian alone.
+    pub fn section(cache: &Path, suite: &str, section: &str) -> Result<Self> {
         let mut apt = Self::system()?;
-        let own = cache.join(format!("apt-{suite}"));
+        let own = cache.join(if section == "main" {
+            format!("apt-{suite}")
+        } else {
+            format!("apt-{suite}-{section}")
+        });
         apt.keep_in(&own)?;
         let sources = own.join("sources.list");
-        fs::write(&sources, format!("deb http://deb.debian.org/debian {suite} main\n"))?;
+        fs::write(&sources, format!("deb http://deb.debian.org/debian {suite} {section}\n"))?;
         apt.options.push(format!("Dir::Etc::SourceList={}", sources.display()));
         apt.options.push("Dir::Etc::SourceParts=/dev/null".into());
         apt.update()?;

@@ -29,7 +29,14 @@ pub struct Guest {
 }
 
 /// `command` is a shell script.
-pub fn made(folder: &Path, image: &Image, tests: &[PathBuf], whyidle: &Path, command: &str) -> Result<Guest> {
+pub fn made(
+    folder: &Path,
+    image: &Image,
+    standin: &Path,
+    tests: &[PathBuf],
+    whyidle: &Path,
+    command: &str,
+) -> Result<Guest> {
     let root = folder.join("root");
     if root.exists() {
         fs::remove_dir_all(&root).with_context(|| format!("cannot remove {}", root.display()))?;
@@ -54,6 +61,7 @@ pub fn made(folder: &Path, image: &Image, tests: &[PathBuf], whyidle: &Path, com
         libraries(program, &root)?;
     }
     modules(image, &root.join("modules"))?;
+    fs::copy(standin, root.join("standin.ko"))?;
     fs::write(root.join("command"), command)?;
     let init = root.join("init");
     // Tests keep what must lie on a disk in cargo's folder for such things.

@@ -16,6 +16,12 @@ ip link set lo up
 for module in /modules/*.ko; do
     [ -e "$module" ] && insmod "$module"
 done
+# In the place of the NVIDIA driver.
+if insmod /standin.ko; then
+    mknod /dev/nvidia0 c 195 0
+    mknod /dev/nvidiactl c 195 255
+    mknod /dev/nvidia-uvm c "$(sed -n 's/^ *\([0-9]*\) nvidia-uvm$/\1/p' /proc/devices)" 0
+fi
 mkdir -p '@SCRATCH@'
 mount -t ext4 /dev/vda '@SCRATCH@' || echo "no disk: /dev/vda cannot be mounted"
 sh /command < /dev/null

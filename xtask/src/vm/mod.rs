@@ -3,6 +3,7 @@
 mod guest;
 mod image;
 mod machine;
+mod standin;
 
 use std::process::{Command, ExitCode};
 
@@ -13,14 +14,17 @@ use crate::shell::{run, say};
 use crate::{place, setup, test};
 
 /// Test programs that attach probes and need nothing built while they run.
-const TESTS: &str = "probes_*";
+const TESTS: [&str; 4] = ["--test", "probes_*", "--test", "driver_*"];
 
-const PACKAGES: [setup::Package; 5] = [
+const PACKAGES: [setup::Package; 8] = [
     ("qemu-system-x86", "qemu-system-x86_64"),
     ("busybox-static", "busybox"),
     ("e2fsprogs", "mke2fs"),
     ("xz-utils", "xz"),
     ("binutils", "strip"),
+    ("gcc", "gcc"),
+    ("make", "make"),
+    ("patchelf", "patchelf"),
 ];
 
 #[derive(Debug, Args)]
@@ -67,7 +71,7 @@ pub fn vm(arguments: &Vm) -> Result<ExitCode> {
     setup::install(&PACKAGES)?;
     let image = image::fetched(&place::cache().join("vm"), arguments.kernel)?;
     say("building whyidle and the tests that attach probes");
-    let tests = test::privileged_programs(&["--test", TESTS])?;
+    let tests = test::privileged_programs(&TESTS)?;
     run(Command::new(place::cargo()).current_dir(place::root()).args(["build", "--package", "whyidle"]))?;
     let whyidle = place::target().join("debug/whyidle");
     let command = if arguments.command.is_empty() {
@@ -76,7 +80,8 @@ pub fn vm(arguments: &Vm) -> Result<ExitCode> {
         arguments.command.join(" ")
     };
     let folder = place::target().join("vm").join(arguments.kernel.version());
-    let guest = guest::made(&folder, &image, &tests, &whyidle, &command)?;
+    let standin = standin::built(&image, &folder.join("standin"))?;
+    let guest = guest::made(&folder, &image, &standin, &tests, &whyidle, &command)?;
     say(format!("booting {} (emulated, so slow)", image.release));
     let status = machine::run(&image.vmlinuz, &guest)?
         .context("the machine stopped before the command did; see its last lines above")?;

@@ -3,11 +3,10 @@
 use gpu_sim_timeline::{identity, signal};
 use libc::{c_char, c_int, c_uint};
 use nvml_wrapper_sys::bindings::{
-    nvmlClockType_t, nvmlDevice_t, nvmlGpmSupport_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlPciInfo_t,
-    nvmlReturn_t,
+    nvmlClockType_t, nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlPciInfo_t, nvmlReturn_t,
 };
 
-use crate::abi::{Code, answer, device, give, give_text};
+use crate::abi::{Code, answer, device, give, give_text, target};
 use crate::library::Library;
 
 const SM_CLOCK_MAX_MHZ: c_uint = 1980;
@@ -36,14 +35,10 @@ number!(nvmlDeviceGetMinorNumber, |library, index| identity::minor(index, librar
 number!(nvmlDeviceGetPowerManagementLimit, |_, _| signal::POWER_LIMIT_MW);
 number!(nvmlDeviceGetEnforcedPowerLimit, |_, _| signal::POWER_LIMIT_MW);
 number!(nvmlDeviceGetPowerManagementDefaultLimit, |_, _| signal::POWER_LIMIT_MW);
-number!(nvmlDeviceGetCurrPcieLinkGeneration, |_, _| 5);
-number!(nvmlDeviceGetMaxPcieLinkGeneration, |_, _| 5);
-number!(nvmlDeviceGetCurrPcieLinkWidth, |_, _| 16);
-number!(nvmlDeviceGetMaxPcieLinkWidth, |_, _| 16);
 number!(nvmlDeviceGetPersistenceMode, |_, _| 1);
 
 macro_rules! name {
-    ($name:ident, $value:path) => {
+    ($name:ident, $value:path, $of_instance:expr) => {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(
             handle: nvmlDevice_t,
@@ -51,16 +46,20 @@ macro_rules! name {
             length: c_uint,
         ) -> nvmlReturn_t {
             answer(|| {
-                let index = device(&*Library::get()?, handle)?;
+                let of_instance: fn(u32, u32) -> String = $of_instance;
+                let value = match target(&*Library::get()?, handle)? {
+                    (index, None) => $value(index),
+                    (index, Some(instance)) => of_instance(index, instance),
+                };
                 // SAFETY: the caller's buffer, as the API demands it.
-                unsafe { give_text(text, length, &$value(index)) }
+                unsafe { give_text(text, length, &value) }
             })
         }
     };
 }
 
-name!(nvmlDeviceGetName, identity::name);
-name!(nvmlDeviceGetUUID, identity::uuid);
+name!(nvmlDeviceGetName, identity::name, |index, _| identity::mig_name(index));
+name!(nvmlDeviceGetUUID, identity::uuid, identity::mig_uuid);
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetPciInfo_v3(
@@ -90,21 +89,6 @@ pub unsafe extern "C" fn nvmlDeviceGetPciInfo_v3(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetMigMode(
-    handle: nvmlDevice_t,
-    current: *mut c_uint,
-    pending: *mut c_uint,
-) -> nvmlReturn_t {
-    answer(|| {
-        let library = Library::get()?;
-        device(&library, handle)?;
-        let mode = c_uint::from(library.faults.mig);
-        // SAFETY: the caller's pointers, as the API demands them.
-        unsafe { give(current, mode).and_then(|()| give(pending, mode)) }
-    })
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetCudaComputeCapability(
     handle: nvmlDevice_t,
     major: *mut c_int,
@@ -114,20 +98,6 @@ pub unsafe extern "C" fn nvmlDeviceGetCudaComputeCapability(
         device(&*Library::get()?, handle)?;
         // SAFETY: the caller's pointers, as the API demands them.
         unsafe { give(major, 9).and_then(|()| give(minor, 0)) }
-    })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlGpmQueryDeviceSupport(
-    handle: nvmlDevice_t,
-    support: *mut nvmlGpmSupport_t,
-) -> nvmlReturn_t {
-    answer(|| {
-        device(&*Library::get()?, handle)?;
-        // SAFETY: null or the caller's structure, as the API demands it.
-        let support = unsafe { support.as_mut() }.ok_or(Code::INVALID_ARGUMENT)?;
-        support.isSupportedDevice = 0;
-        Ok(())
     })
 }
 
@@ -160,6 +130,10 @@ pub unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(
         let (total, used) = memory(handle)?;
         // SAFETY: null or the caller's structure, as the API demands it.
         let info = unsafe { info.as_mut() }.ok_or(Code::INVALID_ARGUMENT)?;
+        // The structure's size with its version in the upper byte.
+        if info.version != (size_of::<nvmlMemory_v2_t>() as c_uint | 2 << 24) {
+            return Err(Code::VERSION_MISMATCH);
+        }
         (info.total, info.used, info.reserved, info.free) = (total, used, 0, total.saturating_sub(used));
         Ok(())
     })

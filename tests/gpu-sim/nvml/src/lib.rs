@@ -2,9 +2,14 @@
 
 mod abi;
 mod device;
+mod events;
 mod faults;
+mod gpm;
 mod library;
+mod link;
 mod load;
+mod mig;
+mod objects;
 mod processes;
 mod samples;
 mod system;

@@ -10,15 +10,22 @@ use nvml_wrapper_sys::bindings::nvmlReturn_t;
 
 use crate::abi::{Code, answer};
 use crate::faults::Faults;
+use crate::objects::Objects;
+
+/// Where a driver's own clock stood when the device was made.
+const OWN_CLOCK_NS: u64 = 7_000_000_000;
 
 #[derive(Debug)]
 pub(crate) struct Library {
     pub(crate) timeline: Timeline,
     pub(crate) faults: Faults,
-    /// The clock samples are stamped on.
-    pub(crate) clock: libc::clockid_t,
+    /// The clock samples are stamped on; `None`: one of the driver's own.
+    clock: Option<libc::clockid_t>,
     pub(crate) period_ns: u64,
+    /// Whether the device has performance monitoring.
+    pub(crate) gpm: bool,
     readings: AtomicU32,
+    objects: Mutex<Objects>,
 }
 
 /// The state, and how many initialisations it has had.
@@ -41,16 +48,32 @@ impl Library {
             return Err(Code::DRIVER_NOT_LOADED);
         }
         let clock = match settings.get("WHYIDLE_SIM_CLOCK").as_deref() {
-            None | Some("realtime") => libc::CLOCK_REALTIME,
-            Some("boottime") => libc::CLOCK_BOOTTIME,
-            Some("monotonic") => libc::CLOCK_MONOTONIC,
+            None | Some("realtime") => Some(libc::CLOCK_REALTIME),
+            Some("boottime") => Some(libc::CLOCK_BOOTTIME),
+            Some("monotonic") => Some(libc::CLOCK_MONOTONIC),
+            Some("own") => None,
             Some(other) => return Err(complain(&format!("WHYIDLE_SIM_CLOCK: {other} is no clock"))),
         };
         let period_us = settings.get("WHYIDLE_SIM_PERIOD_US").and_then(|p| p.parse::<u64>().ok());
         let timeline = Timeline::open(&settings.file(), settings.devices())
             .map_err(|e| complain(&format!("{}: {e}", settings.file().display())))?;
         let period_ns = period_us.map_or(signal::PERIOD_NS, |us| us.max(1).saturating_mul(1000));
-        Ok(Self { timeline, faults, clock, period_ns, readings: AtomicU32::new(0) })
+        let gpm = settings.get("WHYIDLE_SIM_GPM").is_some_and(|on| on == "1");
+        let (readings, objects) = (AtomicU32::new(0), Mutex::default());
+        Ok(Self { timeline, faults, clock, period_ns, gpm, readings, objects })
+    }
+
+    pub(crate) fn objects(&self) -> MutexGuard<'_, Objects> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A time on the clock of the stamps, microseconds.
+    pub(crate) fn stamp_us(&self, monotonic: u64) -> u64 {
+        let on_clock = match self.clock {
+            Some(clock) => self.timeline.on_clock(clock, monotonic),
+            None => monotonic.saturating_sub(self.timeline.created()) + OWN_CLOCK_NS,
+        };
+        on_clock / 1000
     }
 
     /// Blocks where the settings say so. Call it before anything that reads the device.

@@ -4,7 +4,7 @@ use gpu_sim_timeline::{clock, signal};
 use libc::{c_uint, c_ulonglong};
 use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlReturn_t, nvmlUtilization_t};
 
-use crate::abi::{Code, answer, device, give};
+use crate::abi::{Code, answer, device, full_device, give};
 use crate::library::Library;
 use crate::samples::{busy_percent, power_mw};
 
@@ -23,7 +23,8 @@ fn rates(library: &Library, index: u32) -> Result<(c_uint, c_uint), Code> {
         return Ok((0, 0));
     };
     let recent = signal::Recent::new(&library.timeline, index, end.saturating_sub(period), now);
-    Ok((busy_percent(library, &recent, end), recent.memory(end, period)))
+    let garbage = library.faults.garbage == Some(1);
+    Ok((busy_percent(library, &recent, end, garbage), recent.memory(end, period)))
 }
 
 #[unsafe(no_mangle)]
@@ -43,7 +44,7 @@ pub unsafe extern "C" fn nvmlDeviceGetUtilizationRates(
 pub unsafe extern "C" fn nvmlDeviceGetPowerUsage(handle: nvmlDevice_t, power: *mut c_uint) -> nvmlReturn_t {
     answer(|| {
         let library = Library::get()?;
-        let index = device(&library, handle)?;
+        let index = full_device(&library, handle)?;
         library.timeline.reap().map_err(|_io| Code::UNKNOWN)?;
         let now = clock::now();
         let since = now.saturating_sub(signal::POWER_WINDOW_NS);
@@ -60,12 +61,12 @@ pub unsafe extern "C" fn nvmlDeviceGetCurrentClocksThrottleReasons(
 ) -> nvmlReturn_t {
     answer(|| {
         let library = Library::get()?;
-        let index = device(&library, handle)?;
+        let index = full_device(&library, handle)?;
         let now = clock::now();
         let since = now.saturating_sub(library.period_ns);
         let recent = signal::Recent::new(&library.timeline, index, since, now);
         let idle = recent.utilization(now, library.period_ns) == 0;
         // SAFETY: the caller's pointer, as the API demands it.
-        unsafe { give(reasons, if idle { THROTTLE_IDLE } else { 0 }) }
+        unsafe { give(reasons, library.timeline.state(index).throttle | u64::from(idle) * THROTTLE_IDLE) }
     })
 }

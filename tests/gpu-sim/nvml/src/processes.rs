@@ -1,10 +1,12 @@
-//! Processes with a context, as the host numbers them.
+//! Processes with a context, as the host numbers them. MPS clients are on a list of their own; the server is on the usual one.
 
+use gpu_sim_timeline::{Mps, RunningProcess};
 use libc::c_uint;
 use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlProcessInfo_t, nvmlReturn_t};
 
-use crate::abi::{Code, answer, device, give};
+use crate::abi::{Code, answer, give, target};
 use crate::library::Library;
+use crate::mig::FIRST_ID;
 
 /// Not in a GPU instance.
 const NONE: c_uint = c_uint::MAX;
@@ -15,12 +17,13 @@ unsafe fn list(
     handle: nvmlDevice_t,
     count: *mut c_uint,
     infos: *mut nvmlProcessInfo_t,
-    compute: bool,
+    listed: fn(&RunningProcess) -> bool,
 ) -> Result<(), Code> {
     let library = Library::get()?;
-    let index = device(&library, handle)?;
+    let (index, instance) = target(&library, handle)?;
     library.timeline.reap().map_err(|_io| Code::UNKNOWN)?;
-    let running = if compute { library.timeline.running(index) } else { Vec::new() };
+    let mut running = library.timeline.running(index);
+    running.retain(|process| listed(process) && (instance.is_none() || process.instance == instance));
     // SAFETY: null or valid by the caller's promise.
     let room = *unsafe { count.as_ref() }.ok_or(Code::INVALID_ARGUMENT)?;
     // SAFETY: not null, or the line above would have returned.
@@ -35,8 +38,8 @@ unsafe fn list(
         let info = nvmlProcessInfo_t {
             pid: process.pid,
             usedGpuMemory: process.memory,
-            gpuInstanceId: NONE,
-            computeInstanceId: NONE,
+            gpuInstanceId: process.instance.map_or(NONE, |instance| FIRST_ID + instance),
+            computeInstanceId: process.instance.map_or(NONE, |_| 0),
         };
         // SAFETY: `place` is below the number of entries the caller has room for.
         unsafe { infos.add(place).write(info) };
@@ -45,7 +48,7 @@ unsafe fn list(
 }
 
 macro_rules! processes {
-    ($name:ident, $compute:expr) => {
+    ($name:ident, $listed:expr) => {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(
             handle: nvmlDevice_t,
@@ -53,13 +56,13 @@ macro_rules! processes {
             infos: *mut nvmlProcessInfo_t,
         ) -> nvmlReturn_t {
             // SAFETY: the caller's pointers, as the API demands them.
-            answer(|| unsafe { list(handle, count, infos, $compute) })
+            answer(|| unsafe { list(handle, count, infos, $listed) })
         }
     };
 }
 
-processes!(nvmlDeviceGetComputeRunningProcesses_v2, true);
-processes!(nvmlDeviceGetComputeRunningProcesses_v3, true);
-processes!(nvmlDeviceGetGraphicsRunningProcesses_v2, false);
-processes!(nvmlDeviceGetGraphicsRunningProcesses_v3, false);
-processes!(nvmlDeviceGetMPSComputeRunningProcesses_v3, false);
+processes!(nvmlDeviceGetComputeRunningProcesses_v2, |process| process.mps != Mps::Client);
+processes!(nvmlDeviceGetComputeRunningProcesses_v3, |process| process.mps != Mps::Client);
+processes!(nvmlDeviceGetGraphicsRunningProcesses_v2, |_| false);
+processes!(nvmlDeviceGetGraphicsRunningProcesses_v3, |_| false);
+processes!(nvmlDeviceGetMPSComputeRunningProcesses_v3, |process| process.mps == Mps::Client);

@@ -10,6 +10,17 @@ pub fn uuid(device: u32) -> String {
     format!("GPU-5349-4d00-4750-5500-{device:012x}")
 }
 
+/// A MIG instance's.
+#[must_use]
+pub fn mig_uuid(device: u32, instance: u32) -> String {
+    format!("MIG-5349-4d00-4750-55{instance:02x}-{device:012x}")
+}
+
+#[must_use]
+pub fn mig_name(device: u32) -> String {
+    format!("{} MIG 1g.10gb", name(device))
+}
+
 /// Minor number of the device node. In the reverse order of the indices, as the two need not agree.
 #[must_use]
 pub fn minor(device: u32, devices: u32) -> u32 {

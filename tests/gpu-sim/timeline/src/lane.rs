@@ -33,10 +33,12 @@ impl Lane {
     /// All are taken, or the file cannot be locked.
     pub fn take(timeline: &Timeline, process: &Process<'_>, device: u32, now: u64) -> std::io::Result<Self> {
         let index = timeline.exclusively(|shared| {
+            let instance = u64::from(process.instance_slot());
             let free = |wanted: u32| {
                 shared.lanes.iter().enumerate().position(|(i, lane)| {
                     lane.owner.load(Relaxed) == 0
                         && lane.device.load(Relaxed) == wanted
+                        && (wanted == 0 || lane.instance.load(Relaxed) == instance)
                         && last_end(&shared.rings[i].busy, &lane.busy) <= now
                         && last_end(&shared.rings[i].copies, &lane.copies) <= now
                 })
@@ -45,6 +47,7 @@ impl Lane {
             let lane = &shared.lanes[index];
             lane.owner_ticks.store(process.start_ticks, Relaxed);
             lane.owner.store(process.pid, Release);
+            lane.instance.store(instance, Release);
             lane.device.store(device + 1, Release);
             Some(index)
         })?;
@@ -87,11 +90,17 @@ pub(crate) struct History {
 impl Timeline {
     /// Everything on `device` that ended after `since`.
     pub(crate) fn history(&self, device: u32, work: Work, since: u64) -> History {
+        self.history_in(device, None, work, since)
+    }
+
+    /// The same of one MIG instance.
+    pub(crate) fn history_in(&self, device: u32, instance: Option<u32>, work: Work, since: u64) -> History {
         let shared = self.shared();
         let mut all = Vec::new();
         let mut complete_from = 0;
         for (lane, rings) in shared.lanes.iter().zip(&shared.rings) {
-            if lane.device.load(Acquire) != device + 1 {
+            let elsewhere = instance.is_some_and(|i| lane.instance.load(Acquire) != u64::from(i) + 1);
+            if lane.device.load(Acquire) != device + 1 || elsewhere {
                 continue;
             }
             let overwritten = match work {

@@ -13,6 +13,7 @@ mod meeting;
 mod process;
 pub mod settings;
 pub mod signal;
+mod state;
 pub mod truth;
 
 pub use interval::Interval;
@@ -20,4 +21,5 @@ pub use lane::{Lane, OPEN, Work};
 pub use layout::{DEVICES, RING};
 pub use map::Timeline;
 pub use meeting::{Key, Meeting};
-pub use process::{Process, RunningProcess};
+pub use process::{Mps, Process, RunningProcess};
+pub use state::{Event, State};

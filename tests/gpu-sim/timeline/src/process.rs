@@ -22,6 +22,18 @@ pub struct Process<'timeline> {
 pub struct RunningProcess {
     pub pid: u32,
     pub memory: u64,
+    pub mps: Mps,
+    /// MIG instance it runs in.
+    pub instance: Option<u32>,
+}
+
+/// A process's part in MPS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mps {
+    #[default]
+    None,
+    Server,
+    Client,
 }
 
 impl Timeline {
@@ -43,6 +55,8 @@ impl Timeline {
                 entry.closed[device].store(0, Relaxed);
                 entry.memory[device].store(0, Relaxed);
             }
+            entry.mps.store(0, Relaxed);
+            entry.instance.store(0, Relaxed);
             entry.start_ticks.store(start_ticks, Relaxed);
             entry.pid.store(pid, Release);
             Some(slot)
@@ -58,7 +72,16 @@ impl Timeline {
         let entries = self.shared().processes.iter();
         entries
             .filter(|p| p.pid.load(Acquire) != 0 && p.contexts[device].load(Acquire) > 0)
-            .map(|p| RunningProcess { pid: p.pid.load(Relaxed), memory: p.memory[device].load(Relaxed) })
+            .map(|p| RunningProcess {
+                pid: p.pid.load(Relaxed),
+                memory: p.memory[device].load(Relaxed),
+                mps: match p.mps.load(Relaxed) {
+                    1 => Mps::Server,
+                    2 => Mps::Client,
+                    _ => Mps::None,
+                },
+                instance: p.instance.load(Relaxed).checked_sub(1),
+            })
             .collect()
     }
 
@@ -105,6 +128,20 @@ impl Process<'_> {
         if entry.contexts[device].fetch_sub(1, Relaxed) == 1 {
             entry.closed[device].store(clock::now(), Release);
         }
+    }
+
+    /// Takes part in MPS from now on.
+    pub fn set_mps(&self, part: Mps) {
+        self.entry().mps.store(part as u32, Release);
+    }
+
+    /// Runs in a MIG instance from now on; lanes taken from now on are that instance's.
+    pub fn enter_instance(&self, instance: u32) {
+        self.entry().instance.store(instance + 1, Release);
+    }
+
+    pub(crate) fn instance_slot(&self) -> u32 {
+        self.entry().instance.load(Acquire)
     }
 
     /// Adds to (or takes from) the device memory in use.

@@ -28,14 +28,27 @@ impl Recent {
     /// The past of `device` from `since` on.
     #[must_use]
     pub fn new(timeline: &Timeline, device: u32, since: u64, now: u64) -> Self {
+        Self::of(timeline, device, None, since, now)
+    }
+
+    /// The past of one MIG instance, or of the whole `device`.
+    #[must_use]
+    pub fn of(timeline: &Timeline, device: u32, instance: Option<u32>, since: u64, now: u64) -> Self {
         let clip = |intervals: Vec<Interval>| {
             union(intervals.iter().map(|i| Interval { start: i.start, end: i.end.min(now) }).collect())
         };
         Self {
-            busy: clip(timeline.history(device, Work::Kernel, since).intervals),
-            copies: clip(timeline.history(device, Work::Copy, since).intervals),
+            busy: clip(timeline.history_in(device, instance, Work::Kernel, since).intervals),
+            copies: clip(timeline.history_in(device, instance, Work::Copy, since).intervals),
             contexts: timeline.contexts(device, now),
         }
+    }
+
+    /// Shares of `[from, to)` in which a kernel ran and in which a copy did, 0 to 1, not rounded.
+    #[must_use]
+    pub fn shares(&self, from: u64, to: u64) -> (f64, f64) {
+        let length = to.saturating_sub(from).max(1) as f64;
+        (covered(&self.busy, from, to) as f64 / length, covered(&self.copies, from, to) as f64 / length)
     }
 
     /// Percent of `[end - period, end)` during which at least one kernel ran, to the nearest whole one.

@@ -1,13 +1,13 @@
 //! One driver library: where to attach, and at which offsets.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::{EntryPoint, names};
+use super::{EntryPoint, collectives, names};
 use crate::symbol::elf::{self, ElfError};
 
 /// A mapped driver library, opened, so that it can be attached to whatever becomes of its name, its mount
@@ -31,7 +31,7 @@ pub enum LibraryError {
     Open { path: PathBuf, pid: u32, source: io::Error },
     #[error("{} (mapped by process {pid}): {reason}", path.display())]
     Elf { path: PathBuf, pid: u32, reason: String },
-    #[error("{} (mapped by process {pid}): exports no function of the CUDA driver", path.display())]
+    #[error("{} (mapped by process {pid}): exports none of the functions that are probed", path.display())]
     NoEntryPoint { path: PathBuf, pid: u32 },
 }
 
@@ -59,7 +59,7 @@ impl Library {
             pid,
             reason: e.to_string(),
         };
-        let wanted: HashMap<_, _> = names().map(|n| (n.name.as_bytes(), n)).collect();
+        let wanted: HashMap<_, _> = names_in(&path).map(|n| (n.name.as_bytes(), n)).collect();
         let mut offsets = HashMap::new();
         let copy =
             file.try_clone().map_err(|source| LibraryError::Open { path: path.clone(), pid, source })?;
@@ -70,7 +70,7 @@ impl Library {
         })
         .map_err(|e| damaged(e, &path))?;
         let (mut entry_points, mut missing, mut taken) = (Vec::new(), Vec::new(), HashSet::new());
-        for n in names() {
+        for n in names_in(&path) {
             match offsets.get(&n.id) {
                 // Two names of one function: a second probe there would see each call twice.
                 Some(&file_offset) if taken.insert(file_offset) => entry_points.push(EntryPoint {
@@ -90,9 +90,33 @@ impl Library {
         Ok(Self { file, path, pid, entry_points, missing })
     }
 
+    /// What was read of another kind of library.
+    pub(super) fn of(file: File, path: PathBuf, pid: u32, entry_points: Vec<EntryPoint>) -> Self {
+        Self { file, path, pid, entry_points, missing: Vec::new() }
+    }
+
     /// A path to attach to: valid in this process for as long as this value lives.
     #[must_use]
     pub fn attach_path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
+}
+
+/// What is looked for in a library of this name.
+fn names_in(path: &Path) -> impl Iterator<Item = super::Name> {
+    let wanted = collectives::is_library(path);
+    names().filter(move |n| collectives::is_function(n.name) == wanted)
+}
+
+/// Names of the functions that a library exports.
+///
+/// # Errors
+/// It is no library, in one sentence.
+pub fn exported(library: File) -> Result<BTreeSet<String>, String> {
+    let mut names = BTreeSet::new();
+    elf::exports(library, &mut |export| {
+        names.insert(String::from_utf8_lossy(export.name).into_owned());
+    })
+    .map_err(|e| e.to_string())?;
+    Ok(names)
 }

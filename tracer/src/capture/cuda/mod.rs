@@ -3,8 +3,14 @@
 //! By file offset because the runtime takes the driver's functions from `cuGetProcAddress`, past every
 //! symbol look-up; by mapping because containers and wheels hide the library from every fixed path.
 
+pub mod bypass;
+mod collectives;
+mod layer;
 mod library;
 mod names;
+pub mod policy;
+pub mod pristine;
+pub mod runtime;
 mod scan;
 
 #[cfg(test)]
@@ -12,9 +18,10 @@ mod tests;
 
 use crate::trace::CudaFamily;
 
-pub use library::{Library, LibraryError};
+pub use layer::Layer;
+pub use library::{Library, LibraryError, exported};
 pub use names::{Name, name, names};
-pub use scan::Libraries;
+pub use scan::{Libraries, driver_code, runtimes};
 
 /// One exported function of a driver library to be probed.
 #[derive(Clone, Debug, PartialEq, Eq)]

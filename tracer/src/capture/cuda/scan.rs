@@ -3,10 +3,13 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use super::collectives;
 use super::library::{FileKey, Library, LibraryError, file_key};
+use super::runtime;
 use crate::symbol::maps::{self, MapsLine};
 
 /// All driver libraries found so far.
@@ -72,12 +75,18 @@ impl Libraries {
         self.processes.iter().filter(|(_, p)| p.found).map(|(pid, _)| *pid)
     }
 
+    /// Whether this process maps a driver, of those in the last scan.
+    #[must_use]
+    pub fn maps_driver(&self, pid: u32) -> bool {
+        self.processes.get(&pid).is_some_and(|p| p.found)
+    }
+
     /// Whether it maps a driver at all.
     fn scan_process(&mut self, pid: u32, found: &mut Vec<Result<Library, LibraryError>>) -> bool {
         let mut seen = HashSet::new();
         let mut candidates = Vec::new();
         let read = maps::read(pid, |line| {
-            if is_driver(&line) && seen.insert(line.file) {
+            if (is_driver(&line) || is_collective(&line)) && seen.insert(line.file) {
                 candidates.push(line);
             }
         });
@@ -95,7 +104,7 @@ impl Libraries {
                 }
             }
         }
-        !candidates.is_empty()
+        candidates.iter().any(is_driver)
     }
 
     /// `None` if it is known already.
@@ -121,9 +130,58 @@ fn open_mapped(pid: u32, line: &MapsLine) -> io::Result<File> {
 }
 
 /// `libcuda.so`, `libcuda.so.1`, `libcuda.so.580.65.06`; not `libcudart.so`.
-fn is_driver(line: &MapsLine) -> bool {
+pub(super) fn is_driver(line: &MapsLine) -> bool {
     let name = line.path().file_name().unwrap_or_default().as_bytes();
     line.is_file() && name.strip_prefix(b"libcuda.so").is_some_and(|rest| rest.is_empty() || rest[0] == b'.')
+}
+
+fn is_collective(line: &MapsLine) -> bool {
+    line.is_file() && collectives::is_library(line.path())
+}
+
+/// `libcudart.so`, `libcudart.so.12`.
+fn is_runtime(line: &MapsLine) -> bool {
+    let name = line.path().file_name().unwrap_or_default().as_bytes();
+    line.is_file() && name.strip_prefix(b"libcudart.so").is_some_and(|r| r.is_empty() || r[0] == b'.')
+}
+
+/// Every runtime library that these processes map, once each.
+#[must_use]
+pub fn runtimes(pids: impl IntoIterator<Item = u32>) -> Vec<Result<Library, LibraryError>> {
+    let (mut found, mut known) = (Vec::new(), HashSet::new());
+    for pid in pids {
+        let mut lines = Vec::new();
+        let read = maps::read(pid, |line| {
+            if is_runtime(&line) && line.executable {
+                lines.push(line);
+            }
+        });
+        if read.is_err() {
+            continue;
+        }
+        for line in &lines {
+            let path = line.path().to_owned();
+            match open_mapped(pid, line).and_then(|file| Ok((file_key(&file)?, file))) {
+                Ok((key, file)) if known.insert(key) => found.push(runtime::read(file, path, pid)),
+                Ok(_) => {}
+                Err(source) => found.push(Err(LibraryError::Open { path, pid, source })),
+            }
+        }
+    }
+    found
+}
+
+/// Where a process has the driver's code.
+#[must_use]
+pub fn driver_code(pid: u32) -> Vec<Range<u64>> {
+    let mut code = Vec::new();
+    let read = maps::read(pid, |line| {
+        if line.executable && is_driver(&line) {
+            code.push(line.start..line.end);
+        }
+    });
+    // A process that is gone has none.
+    if read.is_err() { Vec::new() } else { code }
 }
 
 /// `None`: no such process.

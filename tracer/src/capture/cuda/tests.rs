@@ -133,7 +133,10 @@ fn entry_points_are_found_at_their_file_offsets() {
     );
     assert!(library.missing.contains(&"cuMemcpyDtoH_v2"));
     assert!(!library.missing.contains(&"cuStreamSynchronize_ptsz"));
-    assert_eq!(library.entry_points.len() + 1 + library.missing.len(), names().count());
+    assert_eq!(
+        library.entry_points.len() + 1 + library.missing.len(),
+        names().filter(|n| !n.name.starts_with("nccl")).count()
+    );
     let sync = &library.entry_points[1];
     assert_eq!((name(sync.id).unwrap().name, sync.wants_return), ("cuStreamSynchronize", true));
 }

@@ -3,13 +3,17 @@
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use tracer_ebpf::wire::{self, cuda, kind};
+use tracer_ebpf::wire::{self, kind};
 
+use super::decode_cuda::{self, HostMemory};
 use super::decode_wait;
+use super::faults::{Count, Faults};
 use super::kallsyms::Entries;
+use super::reclaim::reclaim;
+use super::trap::TrapCost;
 use crate::trace::{
-    CudaCall, CudaFamily, File, MajorFault, Ns, Record, Sample, Socket, Stack, StackId, StackKind, Submits,
-    TargetKind, ThreadExec, ThreadExit, ThreadKey, ThreadSeen, WakerContext,
+    File, MajorFault, Ns, Record, Sample, Socket, Stack, StackId, StackKind, TargetKind, ThreadExec,
+    ThreadExit, ThreadKey, ThreadSeen, WakerContext,
 };
 
 /// `start_boottime` is in nanoseconds, a key's start in units of `USER_HZ`.
@@ -37,7 +41,13 @@ pub struct Decoder {
     pub entry_points: HashMap<u32, &'static str>,
     /// When each thread became a target, for waits under way by then.
     pub since: HashMap<ThreadKey, Ns>,
+    /// Host memory that CUDA calls pinned, by process.
+    pub(super) host_memory: HostMemory,
+    /// What probes add to a call, zeros until measured.
+    pub trap: TrapCost,
     pub attached_at: Ns,
+    /// Faults of target processes; the ends of their threads bring some.
+    pub(super) faults: Faults,
 }
 
 #[must_use]
@@ -82,15 +92,37 @@ impl Decoder {
             kind::FILE => Record::File(file(&read(bytes)?)),
             kind::SAMPLE => Record::Sample(sample(&read(bytes)?)),
             kind::FAULT => Record::MajorFault(fault(&read(bytes)?)),
-            kind::SUBMITS => Record::Submits(submits(&read(bytes)?)),
+            kind::SUBMITS => Record::Submits(self.submits(&decode_cuda::whole(bytes)?)),
             kind::CUDA_CALL => Record::CudaCall(self.cuda_call(&read(bytes)?)),
+            kind::CUDA_CONTEXT => Record::CudaContext(self.cuda_context(&read(bytes)?)),
+            kind::COLLECTIVE => Record::Collective(self.collective(&read(bytes)?)),
             kind::THREAD => Record::Thread(thread(&read(bytes)?)),
             kind::EXEC => Record::ThreadExec(exec(&read(bytes)?)),
-            kind::EXIT => Record::ThreadExit(exit(&read(bytes)?)),
+            kind::EXIT => {
+                let wire: wire::Exit = read(bytes)?;
+                self.faults.exited(wire.pid, Count { minor: wire.minor_faults, major: wire.major_faults });
+                Record::ThreadExit(exit(&wire))
+            }
+            kind::RECLAIM => Record::Reclaim(reclaim(&read(bytes)?)),
             other => return Err(DecodeError::Kind(other)),
         };
-        if let Record::ThreadExit(gone) = &record {
-            self.since.remove(&gone.key);
+        match &record {
+            Record::ThreadExit(gone) => {
+                self.since.remove(&gone.key);
+                if gone.key.tid == gone.pid {
+                    self.host_memory.ended(gone.pid);
+                }
+            }
+            Record::Thread(seen) if seen.key.tid == seen.pid => {
+                // The first thread of a new process.
+                if let Some(at) = seen.born {
+                    self.host_memory.born(seen.pid);
+                    if seen.kind == TargetKind::Inherited {
+                        self.faults.born(at, seen.pid);
+                    }
+                }
+            }
+            _ => {}
         }
         Ok(record)
     }
@@ -118,62 +150,6 @@ impl Decoder {
         }
         Ok(Stack { id: wire.id, kind, pid: wire.pid, addresses })
     }
-
-    fn cuda_call(&self, wire: &wire::CudaCall) -> CudaCall {
-        CudaCall {
-            thread: key(wire.tid, wire.start_boottime),
-            pid: wire.pid,
-            family: family(wire.family),
-            entry: wire.entry,
-            exit: (wire.exit != 0).then_some(wire.exit.max(wire.entry)),
-            name: self.entry_points.get(&wire.id).copied().unwrap_or_default().to_owned(),
-            user_stack: wire.user_stack,
-            ..CudaCall::default()
-        }
-    }
-
-    /// A call that had not returned when the recording ended.
-    #[must_use]
-    pub fn open_call(&self, state: &wire::CudaState) -> Option<CudaCall> {
-        (state.sp != 0 && state.family == cuda::family::SYNCHRONIZE).then(|| {
-            self.cuda_call(&wire::CudaCall {
-                kind: kind::CUDA_CALL,
-                family: state.family,
-                tid: state.tid,
-                pid: state.pid,
-                start_boottime: state.start_boottime,
-                entry: state.entry,
-                exit: 0,
-                id: state.id,
-                pad: 0,
-                user_stack: state.call_stack,
-            })
-        })
-    }
-}
-
-/// Families by position, as cookies carry them.
-const FAMILIES: [CudaFamily; 11] = [
-    CudaFamily::Launch,
-    CudaFamily::GraphLaunch,
-    CudaFamily::Copy,
-    CudaFamily::Memset,
-    CudaFamily::Synchronize,
-    CudaFamily::EventQuery,
-    CudaFamily::Allocate,
-    CudaFamily::Free,
-    CudaFamily::HostAllocate,
-    CudaFamily::Load,
-    CudaFamily::SetContext,
-];
-
-fn family(position: u32) -> CudaFamily {
-    FAMILIES.get(position as usize).copied().unwrap_or(CudaFamily::SetContext)
-}
-
-#[must_use]
-pub fn family_position(family: CudaFamily) -> u32 {
-    FAMILIES.iter().position(|f| *f == family).and_then(|p| u32::try_from(p).ok()).unwrap_or(0)
 }
 
 fn file(wire: &wire::FileInfo) -> File {
@@ -229,22 +205,6 @@ fn fault(wire: &wire::Fault) -> MajorFault {
     }
 }
 
-#[must_use]
-pub fn submits(wire: &wire::Submits) -> Submits {
-    Submits {
-        thread: key(wire.tid, wire.start_boottime),
-        pid: wire.pid,
-        first: wire.run.first,
-        last: wire.run.last.max(wire.run.first),
-        launches: wire.run.launches,
-        graph_launches: wire.run.graph_launches,
-        memsets: wire.run.memsets,
-        copies: wire.run.copies,
-        user_stack: wire.run.user_stack,
-        groups: Vec::new(),
-    }
-}
-
 fn thread(wire: &wire::Thread) -> ThreadSeen {
     ThreadSeen {
         at: wire.at,
@@ -278,7 +238,7 @@ mod tests {
         let mut d = Decoder::default();
         assert_eq!(d.decode(&[]), Err(DecodeError::Short { got: 0, wanted: 4 }));
         assert_eq!(d.decode(&99u32.to_le_bytes()), Err(DecodeError::Kind(99)));
-        for k in 1..=kind::EXIT {
+        for k in (1..=kind::EXIT).chain([kind::CUDA_CONTEXT, kind::COLLECTIVE, kind::RECLAIM]) {
             for len in 4..64 {
                 let mut bytes = vec![0xffu8; len];
                 bytes[..4].copy_from_slice(&k.to_le_bytes());
@@ -309,17 +269,5 @@ mod tests {
     #[test]
     fn keys_are_in_clock_ticks() {
         assert_eq!(key(5, 1_239_999_999), ThreadKey { tid: 5, start_ticks: 123 });
-    }
-
-    #[test]
-    fn families_keep_their_positions() {
-        assert_eq!(family_position(CudaFamily::Synchronize), cuda::family::SYNCHRONIZE);
-        assert_eq!(family_position(CudaFamily::Copy), cuda::family::COPY);
-        assert_eq!(family_position(CudaFamily::Memset), cuda::family::MEMSET);
-        assert_eq!(family_position(CudaFamily::GraphLaunch), cuda::family::GRAPH_LAUNCH);
-        for (i, f) in FAMILIES.iter().enumerate() {
-            assert_eq!(family_position(*f) as usize, i);
-            assert_eq!(*f as usize, i, "the trace's order");
-        }
     }
 }

@@ -1,5 +1,6 @@
 //! The kernel object and what it is told at load time.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use aya::{Btf, Ebpf, EbpfError, EbpfLoader};
@@ -20,23 +21,44 @@ const THREAD_SIZE: u32 = 16 << 10;
 ///
 /// # Errors
 /// Not permitted, no BTF, kernel too old, or the object was refused.
-pub fn load(config: &Config, kernel: &Kernel) -> Result<(Ebpf, Btf), CaptureError> {
+pub fn load(config: &Config, kernel: &Kernel) -> Result<(Ebpf, Btf, Globals), CaptureError> {
     let btf = Btf::from_sys_fs()
         .map_err(|e| CaptureError::Kernel { what: format!("reading {VMLINUX}"), source: Box::new(e) })?;
     let mut offsets = [0u32; FIELDS.len()];
     offsets.copy_from_slice(kernel.offsets());
-    let settings = settings(config, kernel);
+    let globals = Globals { offsets, settings: settings(config, kernel) };
     let cpus = aya::util::nr_cpus()
         .map_err(|(path, e)| CaptureError::Kernel { what: path.into(), source: Box::new(e) })?;
     let ebpf = EbpfLoader::new()
         .btf(Some(&btf))
-        .override_global("OFFSETS", &offsets, true)
-        .override_global("SETTINGS", &settings, true)
+        .override_global("OFFSETS", &globals.offsets, true)
+        .override_global("SETTINGS", &globals.settings, true)
         .map_max_entries("WAITING", u32::try_from(cpus).unwrap_or(u32::MAX))
         .map_max_entries("RING", config.ring_bytes)
         .load(OBJECT)
         .map_err(refused)?;
-    Ok((ebpf, btf))
+    Ok((ebpf, btf, globals))
+}
+
+/// The object's read-only globals as they were set, for what is loaded later.
+#[derive(Clone, Copy, Debug)]
+pub struct Globals {
+    offsets: [u32; FIELDS.len()],
+    settings: Settings,
+}
+
+impl Globals {
+    /// By name, as aya's object takes them; every one of them must exist.
+    pub fn bytes(&self) -> HashMap<&'static str, (&[u8], bool)> {
+        // SAFETY: plain data without padding, read as bytes for as long as it is borrowed.
+        let settings = unsafe {
+            std::slice::from_raw_parts(std::ptr::from_ref(&self.settings).cast(), size_of::<Settings>())
+        };
+        // SAFETY: as above.
+        let offsets =
+            unsafe { std::slice::from_raw_parts(self.offsets.as_ptr().cast(), size_of_val(&self.offsets)) };
+        HashMap::from([("OFFSETS", (offsets, true)), ("SETTINGS", (settings, true))])
+    }
 }
 
 fn settings(config: &Config, kernel: &Kernel) -> Settings {

@@ -1,10 +1,11 @@
 //! Runs the kernel skipped because a program would have re-entered itself.
 
-use std::collections::HashMap;
-use std::os::fd::{AsFd, AsRawFd};
+use std::collections::{BTreeMap, HashMap};
 
 use aya::Ebpf;
 
+use super::raw;
+use super::uprobes::Uprobes;
 use crate::trace::{Loss, LossCause, LossClass, Ns, Record};
 
 #[derive(Debug, Default)]
@@ -14,13 +15,16 @@ pub struct Misses {
 
 impl Misses {
     /// One loss per program with skipped runs since the last time.
-    pub fn read(&mut self, ebpf: &Ebpf, at: Ns, sink: &mut dyn FnMut(Record)) {
+    pub fn read(&mut self, ebpf: &Ebpf, uprobes: &Uprobes, at: Ns, sink: &mut dyn FnMut(Record)) {
+        let mut missed: BTreeMap<&str, u64> = BTreeMap::new();
         for (name, program) in ebpf.programs() {
             let Ok(fd) = program.fd() else { continue };
-            let path = format!("/proc/self/fdinfo/{}", fd.as_fd().as_raw_fd());
-            let Some(now) = std::fs::read_to_string(path).ok().and_then(|text| parse(&text)) else {
-                continue;
-            };
+            *missed.entry(name).or_default() += raw::fd_info(fd).unwrap_or_default().missed;
+        }
+        for (name, info) in uprobes.infos() {
+            *missed.entry(name).or_default() += info.missed;
+        }
+        for (name, now) in missed {
             let before = self.before.insert(name.to_owned(), now).unwrap_or(0);
             let (class, cause, count) = (class(name), LossCause::Recursion, now.saturating_sub(before));
             if count > 0 {
@@ -30,16 +34,14 @@ impl Misses {
     }
 }
 
-fn parse(fdinfo: &str) -> Option<u64> {
-    fdinfo.lines().find_map(|line| line.strip_prefix("recursion_misses:")?.trim().parse().ok())
-}
-
 fn class(program: &str) -> LossClass {
     match program {
         p if p.starts_with("sched_") || p == "wakeup_new" => LossClass::OffCpu,
         p if p.starts_with("task_") || p.starts_with("process_") => LossClass::Lifecycle,
         p if p.starts_with("block_") => LossClass::Block,
         p if p.starts_with("cuda_") => LossClass::Cuda,
+        p if p.starts_with("ioctl_") => LossClass::Ioctl,
+        p if p.starts_with("read_") => LossClass::File,
         "cpu_sample" => LossClass::Sample,
         _ => LossClass::Fault,
     }
@@ -50,17 +52,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fdinfo() {
-        let text = "pos:\t0\nprog_type:\t26\nrun_cnt:\t3\nrecursion_misses:\t12\nverified_insns:\t5\n";
-        assert_eq!(parse(text), Some(12));
-        assert_eq!(parse("prog_type:\t26\n"), None);
-    }
-
-    #[test]
     fn classes() {
         assert_eq!(class("sched_switch_3"), LossClass::OffCpu);
         assert_eq!(class("process_exit"), LossClass::Lifecycle);
         assert_eq!(class("filemap_fault"), LossClass::Fault);
         assert_eq!(class("block_issue_q"), LossClass::Block);
+        assert_eq!(class("ioctl_return"), LossClass::Ioctl);
     }
 }

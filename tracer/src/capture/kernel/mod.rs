@@ -4,21 +4,34 @@
 
 mod adopt;
 pub mod btf;
+mod copies;
 pub mod decode;
+mod decode_cuda;
 mod decode_wait;
+mod faults;
+mod filtered;
+mod ioctls;
 mod kallsyms;
+mod kprobes;
 mod load;
 mod log;
 mod misses;
 pub mod now;
 mod open;
+mod probed;
 pub mod probes;
 mod proc_waits;
+mod raw;
+mod reads;
+mod reclaim;
 mod rings;
+mod settled;
 mod syscalls;
 mod tables;
 mod targets;
 pub mod tracer;
+pub mod trap;
+pub mod undo;
 pub mod uprobes;
 
-use super::{CaptureError, cuda};
+use super::{CaptureError, cuda, python};

@@ -3,13 +3,14 @@
 use std::collections::{HashMap, HashSet};
 
 use aya::maps::{self, MapData};
-use tracer_ebpf::wire::{CudaState, Submits, ThreadState, flags, kind};
+use tracer_ebpf::wire::{CudaState, RunState, ThreadState, flags};
 
 use super::CaptureError;
-use super::decode::{Decoder, key, submits};
+use super::decode::{Decoder, key};
 use super::decode_wait;
 use super::proc_waits::{self, Sleepers};
 use super::targets::{self, Pids, Stat};
+use crate::capture::process;
 use crate::trace::{Ns, OffCpu, Record, Stack, StackKind, Syscall, ThreadKey};
 
 /// A target thread as `/proc` showed it at the end.
@@ -32,7 +33,7 @@ pub(super) fn look(processes: &HashSet<u32>, pids: &Pids, all: bool) -> HashMap<
                 continue;
             }
             let Some(stat) = targets::stat(pid, tid) else { continue };
-            if !matches!(stat.state, 'R' | 'Z' | 'X') {
+            if stat.state != 'R' && !process::dead(stat.state) {
                 stacks.read(pid, tid);
             }
             let key = ThreadKey { tid, start_ticks: stat.start_ticks };
@@ -75,7 +76,8 @@ pub(super) fn waits(
     }
     for (key, sleeper) in sleepers {
         // Running all along is no wait.
-        if matches!(sleeper.stat.state, 'R' | 'Z' | 'X') || switched.contains(&key) {
+        let state = sleeper.stat.state;
+        if state == 'R' || process::dead(state) || switched.contains(&key) {
             continue;
         }
         open.push(never_switched(decoder, key, sleeper, end));
@@ -159,22 +161,19 @@ fn open_wait(
 /// Runs of submits and synchronise calls under way.
 pub(super) fn cuda(
     states: &maps::HashMap<MapData, u32, CudaState>,
-    decoder: &Decoder,
+    runs: &maps::HashMap<MapData, u32, RunState>,
+    decoder: &mut Decoder,
     sink: &mut dyn FnMut(Record),
 ) -> Result<(), CaptureError> {
-    for row in states.iter() {
-        let (_, state) =
-            row.map_err(|e| CaptureError::Kernel { what: "CUDA".into(), source: Box::new(e) })?;
-        if state.run.first != 0 {
-            sink(Record::Submits(submits(&Submits {
-                kind: kind::SUBMITS,
-                pad: 0,
-                tid: state.tid,
-                pid: state.pid,
-                start_boottime: state.start_boottime,
-                run: state.run,
-            })));
+    let failed = |what: &str, e| CaptureError::Kernel { what: what.into(), source: Box::new(e) };
+    for row in runs.iter() {
+        let (_, run) = row.map_err(|e| failed("RUNS", e))?;
+        if run.begun != 0 {
+            sink(Record::Submits(decoder.submits(&run.out)));
         }
+    }
+    for row in states.iter() {
+        let (_, state) = row.map_err(|e| failed("CUDA", e))?;
         if let Some(call) = decoder.open_call(&state) {
             sink(Record::CudaCall(call));
         }

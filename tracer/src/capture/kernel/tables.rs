@@ -9,7 +9,9 @@ use tracer_ebpf::wire::{BlockStats, RanKey, RanValue, TotalKey, TotalValue, cont
 
 use super::CaptureError;
 use super::decode::{key, text};
+use super::reclaim::Reclaims;
 use super::rings::missing;
+use super::settled::Turn;
 use crate::trace::{BlockTotal, Loss, LossCause, LossClass, Ns, RanInstead, Record, Span, WaitTotal};
 
 /// A program reads the epoch and writes its row within microseconds; rows written later than this after the
@@ -26,6 +28,7 @@ const CLASSES: [LossClass; loss::CLASSES as usize] = [
     LossClass::Cuda,
     LossClass::Block,
     LossClass::Fault,
+    LossClass::Ioctl,
 ];
 const CAUSES: [LossCause; loss::CAUSES as usize] = [
     LossCause::RingFull,
@@ -41,6 +44,7 @@ pub struct Tables {
     totals: HashMap<MapData, TotalKey, TotalValue>,
     ran: HashMap<MapData, RanKey, RanValue>,
     disks: HashMap<MapData, u32, BlockStats>,
+    reclaims: Reclaims,
     losses: PerCpuArray<MapData, loss::Lost>,
     turn: u32,
     last: Ns,
@@ -58,6 +62,7 @@ impl Tables {
             totals: take(ebpf, "TOTALS")?,
             ran: take(ebpf, "RAN")?,
             disks: take(ebpf, "DISKS")?,
+            reclaims: Reclaims::new(ebpf)?,
             losses: take(ebpf, "LOSSES")?,
             turn: 0,
             last: at,
@@ -75,11 +80,27 @@ impl Tables {
         self.control.set(control::THRESHOLD_NS, ns, 0).map_err(|e| failed("CONTROL", e))
     }
 
+    /// Reads seen from now on belong to this watch.
+    ///
+    /// # Errors
+    /// The map could not be written.
+    pub fn set_watch(&mut self, watch: u64) -> Result<(), CaptureError> {
+        self.control.set(control::WATCH, watch, 0).map_err(|e| failed("CONTROL", e))
+    }
+
+    /// What was written until the programs were taken out.
+    ///
+    /// # Errors
+    /// A map could not be read.
+    pub fn rest(&mut self, end: Ns, sink: &mut dyn FnMut(Record)) -> Result<(), CaptureError> {
+        self.reclaims.rest(end, sink)
+    }
+
     /// Turns the tables over and hands out what was added up since the last time.
     ///
     /// # Errors
     /// A map could not be read.
-    pub fn flush(&mut self, now: Ns, sink: &mut dyn FnMut(Record)) -> Result<(), CaptureError> {
+    pub fn flush(&mut self, now: Ns, sink: &mut dyn FnMut(Record)) -> Result<Turn, CaptureError> {
         let span = Span::new(self.last, now);
         self.last = now;
         self.turn = self.turn.wrapping_add(1);
@@ -105,7 +126,10 @@ impl Tables {
                 target: v.target != 0,
             }));
         }
-        self.flush_disks(span, sink)
+        self.flush_disks(span, sink)?;
+        let turn = Turn { epoch: turn, span };
+        self.reclaims.flush(turn, sink)?;
+        Ok(turn)
     }
 
     fn flush_disks(&mut self, span: Span, sink: &mut dyn FnMut(Record)) -> Result<(), CaptureError> {
@@ -163,12 +187,12 @@ where
     M::try_from(map).map_err(|e| failed(name, e))
 }
 
-fn failed(what: &str, error: MapError) -> CaptureError {
+pub(super) fn failed(what: &str, error: MapError) -> CaptureError {
     CaptureError::Kernel { what: what.into(), source: Box::new(error) }
 }
 
 /// Removes and returns the rows whose key is `wanted`.
-fn drained<K: Pod, V: Pod>(
+pub(super) fn drained<K: Pod, V: Pod>(
     map: &mut HashMap<MapData, K, V>,
     wanted: impl Fn(&K) -> bool,
 ) -> Result<Vec<(K, V)>, MapError> {
@@ -250,8 +274,19 @@ mod tests {
 
     #[test]
     fn loss_rows_are_the_traces_variants() {
-        for (i, class) in CLASSES.iter().enumerate() {
-            assert_eq!(*class as usize, i);
+        for (row, class) in [
+            (loss::OFF_CPU, LossClass::OffCpu),
+            (loss::WAIT_TOTAL, LossClass::WaitTotal),
+            (loss::LIFECYCLE, LossClass::Lifecycle),
+            (loss::SAMPLE, LossClass::Sample),
+            (loss::STACK, LossClass::Stack),
+            (loss::FILE, LossClass::File),
+            (loss::CUDA, LossClass::Cuda),
+            (loss::BLOCK, LossClass::Block),
+            (loss::FAULT, LossClass::Fault),
+            (loss::IOCTL, LossClass::Ioctl),
+        ] {
+            assert_eq!(CLASSES[row as usize], class);
         }
         for (row, cause) in [
             (loss::RING_FULL, LossCause::RingFull),

@@ -7,21 +7,28 @@ use std::time::Duration;
 
 use aya::maps::{Array, MapData};
 use aya::{Ebpf, maps};
-use tracer_ebpf::wire::{CudaState, ThreadState, call};
+use tracer_ebpf::wire::{CudaState, PythonThread, RunState, ThreadState, call};
 
 use super::CaptureError;
 use super::adopt::Adoption;
 use super::btf::Kernel;
-use super::cuda::EntryPoint;
+use super::copies::Copies;
+use super::cuda::{self, EntryPoint, Layer};
 use super::decode::Decoder;
+use super::ioctls::Ioctls;
 use super::kallsyms::Entries;
 use super::log::{self, KernelLog};
 use super::now::now;
+use super::python::{Change, Pythons};
+use super::reads::Reads;
 use super::rings::{Rings, missing};
 use super::tables::{Tables, take};
 use super::targets::{self, Pids};
-use super::uprobes::{Detaching, Uprobes};
+use super::trap::{self, Tried};
+use super::undo::Detaching;
+use super::uprobes::{Attach, Runs, Uprobes, Way};
 use super::{load, misses, open, probes, syscalls};
+use crate::capture::host;
 use crate::trace::{Loss, LossCause, LossClass, Ns, ProbeStatus, Record, TargetKind};
 
 /// Losses go out at most this often.
@@ -41,10 +48,17 @@ pub struct Config {
     pub all: bool,
     /// Character-device majors taken as the NVIDIA driver's.
     pub nvidia_majors: Vec<u32>,
+    /// Every call into the driver is seen whatever that costs the host's system calls, where the driver's own
+    /// entry points cannot be probed; else in bursts.
+    pub ioctls: bool,
     /// Threads that may be adopted because they wake targets often.
     pub adopt_cap: u32,
     /// Bytes per ring buffer, a power of two.
     pub ring_bytes: u32,
+    /// The best kind of uprobe links that may be used; what the kernel cannot is not used anyway.
+    pub uprobe_links: Way,
+    /// Reads are counted all the time, not in bursts alone.
+    pub reads: bool,
 }
 
 impl Default for Config {
@@ -54,8 +68,11 @@ impl Default for Config {
             sample_hz: 99,
             all: false,
             nvidia_majors: vec![195],
+            ioctls: false,
             adopt_cap: 64,
             ring_bytes: 8 << 20,
+            uprobe_links: Way::Many,
+            reads: false,
         }
     }
 }
@@ -69,8 +86,13 @@ pub struct Tracer {
     pids: Pids,
     threads: maps::HashMap<MapData, u32, ThreadState>,
     cuda: maps::HashMap<MapData, u32, CudaState>,
+    runs: maps::HashMap<MapData, u32, RunState>,
+    reads: Reads,
+    python: Pythons,
+    python_threads: maps::HashMap<MapData, u32, PythonThread>,
     decoder: Decoder,
     adoption: Adoption,
+    ioctls: Ioctls,
     probes: Vec<ProbeStatus>,
     /// Records made here, handed out with the next drain.
     pending: Vec<Record>,
@@ -97,8 +119,11 @@ impl Tracer {
     pub fn attach(config: &Config) -> Result<Self, CaptureError> {
         load::check()?;
         let kernel = Kernel::running()?;
-        let (mut ebpf, btf) = load::load(config, &kernel)?;
+        let (mut ebpf, btf, globals) = load::load(config, &kernel)?;
         fill_tables(&mut ebpf, config)?;
+        let copies = Copies::new(&ebpf, globals)
+            .map_err(|e| CaptureError::Kernel { what: "uprobe programs".into(), source: e.into() })?;
+        let links = if kernel.has_helper("get_attach_cookie") { config.uprobe_links } else { Way::Constant };
         let attached_at = now();
         let log = log::open(&mut ebpf);
         let rings = Rings::new(&mut ebpf)?;
@@ -107,23 +132,33 @@ impl Tracer {
         let pids = Pids::new(&mut ebpf)?;
         let threads = take(&mut ebpf, "THREADS")?;
         let cuda = take(&mut ebpf, "CUDA")?;
+        let runs = take(&mut ebpf, "RUNS")?;
+        let python_threads = take(&mut ebpf, "PYTHON")?;
         let cpus = aya::util::online_cpus()
             .map_err(|(path, e)| CaptureError::Kernel { what: path.into(), source: Box::new(e) })?;
-        let statuses = probes::attach(&mut ebpf, &btf, &kernel, config.sample_hz, &cpus);
+        let mut statuses = probes::attach(&mut ebpf, &btf, &kernel, config.sample_hz, &cpus);
         if let Some(first) = statuses.first()
             && statuses.iter().all(|s| !s.attached)
         {
             return Err(CaptureError::NoProbe { reason: format!("{}: {}", first.name, first.reason) });
         }
+        let driver = host::has_majors(&config.nvidia_majors);
+        let ioctls = Ioctls::new(&mut ebpf, &mut statuses, config.ioctls, driver, attached_at)?;
+        let reads = Reads::new(&mut ebpf, config.reads, &statuses)?;
         let mut tracer = Self {
-            uprobes: Uprobes::default(),
+            uprobes: Uprobes::new(copies, links),
             rings,
             tables,
             pids,
             threads,
             cuda,
+            runs,
+            reads,
+            python: Pythons::default(),
+            python_threads,
             decoder: Decoder::new(Entries::running(), attached_at),
             adoption: Adoption::new(config.adopt_cap),
+            ioctls,
             probes: statuses,
             pending: Vec::new(),
             processes: HashSet::new(),
@@ -134,6 +169,7 @@ impl Tracer {
             all: config.all,
             ebpf,
         };
+        tracer.watch_reads(attached_at)?;
         if config.all {
             for pid in targets::processes() {
                 tracer.add_process(pid, TargetKind::Named)?;
@@ -152,13 +188,12 @@ impl Tracer {
     /// kernel's statistics are on (`aya::sys::enable_stats`).
     #[must_use]
     pub fn run_times(&self) -> Vec<(String, u64, u64)> {
-        self.ebpf
-            .programs()
-            .filter_map(|(name, program)| {
-                let info = program.info().ok()?;
-                Some((name.to_owned(), u64::try_from(info.run_time().as_nanos()).ok()?, info.run_count()))
-            })
-            .collect()
+        let own = self.ebpf.programs().filter_map(|(name, program)| {
+            let info = program.info().ok()?;
+            Some((name.to_owned(), u64::try_from(info.run_time().as_nanos()).ok()?, info.run_count()))
+        });
+        let copies = self.uprobes.infos().into_iter().map(|(name, i)| (name.to_owned(), i.run_ns, i.runs));
+        own.chain(copies).collect()
     }
 
     /// Changes [`Config::threshold_ns`] while recording.
@@ -185,7 +220,8 @@ impl Tracer {
     /// Kernel ids of the loaded programs.
     #[must_use]
     pub fn program_ids(&self) -> Vec<u32> {
-        self.ebpf.programs().filter_map(|(_, p)| p.info().ok()).map(|info| info.id()).collect()
+        let own = self.ebpf.programs().filter_map(|(_, p)| p.info().ok()).map(|info| info.id());
+        own.chain(self.uprobes.infos().into_iter().filter_map(|(_, info)| info.program)).collect()
     }
 
     /// Instructions the verifier walked for each loaded program (its limit is a million).
@@ -205,6 +241,7 @@ impl Tracer {
             return Ok(());
         }
         self.processes.insert(pid);
+        self.decoder.faults.add(now(), pid);
         // Threads born while the list was read are on the next one, or children of targets already.
         loop {
             let mut added = false;
@@ -224,23 +261,59 @@ impl Tracer {
         }
     }
 
-    /// Attaches the CUDA entry points of one library, all processes that map it.
+    /// Finds out what probes on functions cost here and whether their returns may be probed. Call it before
+    /// [`Self::attach_cuda`] on a library of others.
+    ///
+    /// # Errors
+    /// No probe could be put on a function of our own.
+    pub fn try_uprobes(&mut self) -> Result<Tried, String> {
+        let tried = trap::try_out(&mut self.uprobes)?;
+        self.decoder.trap = tried.cost;
+        Ok(tried)
+    }
+
+    /// What kind of uprobe links this kernel has.
+    pub fn uprobe_way(&mut self) -> Way {
+        self.uprobes.way()
+    }
+
+    /// Attaches the CUDA entry points of one library, with their returns, in all processes that map it.
     /// Returns one status per entry point that could not be attached.
     pub fn attach_cuda(&mut self, library: &Path, entry_points: &[EntryPoint]) -> Vec<ProbeStatus> {
-        let mut failed = Vec::new();
-        for point in entry_points {
+        self.attach_driver(Attach { library, points: entry_points, returns: true })
+    }
+
+    /// Likewise, with or without returns.
+    pub fn attach_driver(&mut self, wanted: Attach) -> Vec<ProbeStatus> {
+        for point in wanted.points {
             self.decoder.entry_points.insert(point.id, point.name);
-            let program = if point.wants_return { "cuda_return" } else { "cuda_submit" };
-            let lacking = self.probes.iter().find(|s| s.name == program && !s.attached);
-            let attached = match lacking {
-                Some(status) => Err(status.reason.clone()),
-                None => self.uprobes.attach(&mut self.ebpf, library, point),
-            };
-            if let Err(reason) = attached {
-                failed.push(ProbeStatus { name: point.name.into(), attached: false, reason });
-            }
         }
-        failed
+        let lacking = self.probes.iter().find(|s| s.name.starts_with("cuda_") && !s.attached);
+        let refused = match lacking {
+            Some(status) => wanted.points.iter().map(|p| (p.name, status.reason.clone())).collect(),
+            None => self.uprobes.attach(wanted),
+        };
+        let status = |(name, reason): (&str, _)| ProbeStatus { name: name.into(), attached: false, reason };
+        refused.into_iter().map(status).collect()
+    }
+
+    /// Detaches CUDA entry points, by library and layer, while the caller goes on.
+    #[must_use]
+    pub fn detach_cuda(&mut self, which: impl Fn(&Path, Layer) -> bool) -> Detaching {
+        self.uprobes.detach(which)
+    }
+
+    /// Probes of one layer in place on a library.
+    #[must_use]
+    pub fn attached_cuda(&self, library: &Path, layer: Layer) -> usize {
+        self.uprobes.attached(library, layer)
+    }
+
+    /// How often, and how long, the programs on CUDA entry points ran so far; zeros unless the kernel's
+    /// statistics are on (`aya::sys::enable_stats`).
+    #[must_use]
+    pub fn cuda_runs(&self, layer: Layer) -> Runs {
+        self.uprobes.runs(layer)
     }
 
     /// Waits until a ring holds enough to be worth a wake-up, or for `timeout`.
@@ -256,10 +329,12 @@ impl Tracer {
     /// # Errors
     /// A ring could not be read.
     pub fn drain(&mut self, sink: &mut dyn FnMut(Record)) -> Result<(), CaptureError> {
+        let at = now();
         for record in self.pending.drain(..) {
+            self.python.see(at, &record);
             sink(record);
         }
-        let Self { rings, decoder, adoption, processes, undecodable, pids, .. } = self;
+        let Self { rings, decoder, adoption, processes, undecodable, pids, python, reads, .. } = self;
         rings.drain(|bytes| match decoder.decode(bytes) {
             Ok(record) => {
                 if let Record::Thread(seen) = &record
@@ -267,6 +342,8 @@ impl Tracer {
                 {
                     processes.insert(seen.pid);
                 }
+                python.see(at, &record);
+                reads.see(&record);
                 let adopted = adoption.see(&record, pids);
                 sink(record);
                 if let Some(seen) = adopted {
@@ -293,17 +370,53 @@ impl Tracer {
         if let Some(log) = &mut self.log {
             log.flush();
         }
-        self.tables.flush(at, sink)?;
+        self.reads.before_turn(at, &mut self.ebpf);
+        let turn = self.tables.flush(at, sink)?;
+        self.ioctls.tick(&mut self.ebpf, turn.epoch, at, sink)?;
+        self.reads.flush(turn, sink)?;
+        self.watch_reads(at)?;
+        self.decoder.faults.tick(at, sink);
+        self.look_at_pythons(at);
         if at >= self.losses_at + LOSSES_EVERY {
             self.losses(at, sink)?;
         }
         Ok(())
     }
 
+    fn watch_reads(&mut self, at: Ns) -> Result<(), CaptureError> {
+        if let Some(watch) = self.reads.after_turn(at) {
+            self.tables.set_watch(watch)?;
+            self.reads.begin(&mut self.ebpf);
+        }
+        Ok(())
+    }
+
+    /// Tells the kernel side where the interpreters of Python threads are.
+    fn look_at_pythons(&mut self, at: Ns) {
+        for Change { tid, thread } in self.python.tick(at) {
+            let has = match thread {
+                // A full table leaves the thread to its native addresses alone.
+                Some(row) => self.python_threads.insert(tid, row, 0).is_ok(),
+                None => false,
+            };
+            self.pids.set_python(tid, has);
+            if !has && let Err(error) = self.python_threads.remove(&tid) {
+                tracing::debug!(%error, tid, "a thread without Python");
+            }
+        }
+    }
+
+    /// What the kernel side last took for the Python frame and instruction of a thread that is off its
+    /// processor; 0 without Python, `None` for a thread it has not seen.
+    #[must_use]
+    pub fn python_place(&self, tid: u32) -> Option<u64> {
+        self.threads.get(&tid, 0).ok().map(|state| state.key_python)
+    }
+
     fn losses(&mut self, at: Ns, sink: &mut dyn FnMut(Record)) -> Result<(), CaptureError> {
         self.losses_at = at;
         self.tables.losses(at, sink)?;
-        self.misses.read(&self.ebpf, at, sink);
+        self.misses.read(&self.ebpf, &self.uprobes, at, sink);
         if self.undecodable > 0 {
             let count = std::mem::take(&mut self.undecodable);
             let (class, cause) = (LossClass::OffCpu, LossCause::Undecodable);
@@ -323,38 +436,52 @@ impl Tracer {
         let switched = open::switched(&self.threads);
         let sleepers = open::look(&self.processes, &self.pids, self.all);
         // Skipped runs are counted at the programs, which are gone after this.
-        self.misses.read(&self.ebpf, end, sink);
-        let detaching = std::mem::take(&mut self.uprobes).detach();
+        self.misses.read(&self.ebpf, &self.uprobes, end, sink);
+        let ids = self.program_ids();
+        let mut detaching = self.uprobes.detach_all();
+        detaching.expect_gone(ids, Vec::new());
         probes::detach(&mut self.ebpf);
         // A program may be in the middle of a record, behind which a ring cannot be read.
         std::thread::sleep(LAST_RUN);
         self.drain(sink)?;
-        self.tables.flush(now(), sink)?;
+        let turn = self.tables.flush(now(), sink)?;
+        self.tables.rest(end, sink)?;
+        self.ioctls.finish(turn.epoch, end, sink)?;
+        self.reads.flush(turn, sink)?;
+        self.reads.rest(sink)?;
+        self.decoder.faults.finish(end, sink);
         self.losses(now(), sink)?;
         open::waits(&self.threads, &self.decoder, sleepers, &switched, end, sink)?;
-        open::cuda(&self.cuda, &self.decoder, sink)?;
+        open::cuda(&self.cuda, &self.runs, &mut self.decoder, sink)?;
         Ok(detaching)
     }
 }
 
-/// Majors and system calls.
+/// Majors, system calls and driver calls.
 fn fill_tables(ebpf: &mut Ebpf, config: &Config) -> Result<(), CaptureError> {
     let failed = |e| CaptureError::Kernel { what: "filling a map".into(), source: Box::new(e) };
     // Borrowed, not taken: a map that is closed here is not there when the programs are loaded.
-    let mut majors: Array<&mut MapData, u8> = borrow(ebpf, "MAJORS")?;
+    let mut majors: Array<_, u8> = borrow(ebpf, "MAJORS")?;
     for major in &config.nvidia_majors {
         if *major < majors.len() {
             majors.set(*major, 1, 0).map_err(failed)?;
         }
     }
-    let mut calls: Array<&mut MapData, u8> = borrow(ebpf, "SYSCALLS")?;
+    let mut calls: Array<_, u8> = borrow(ebpf, "SYSCALLS")?;
     for (nr, row) in syscalls::CALLS.iter().filter(|(nr, _)| *nr < call::ROWS) {
         calls.set(*nr, *row, 0).map_err(failed)?;
+    }
+    let mut driver: Array<_, u64> = borrow(ebpf, "CALLS")?;
+    for entry in cuda::names() {
+        driver.set(entry.id, entry.layout, 0).map_err(failed)?;
     }
     Ok(())
 }
 
-fn borrow<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<Array<&'a mut MapData, u8>, CaptureError> {
+fn borrow<'a, V: aya::Pod>(
+    ebpf: &'a mut Ebpf,
+    name: &str,
+) -> Result<Array<&'a mut MapData, V>, CaptureError> {
     let map = ebpf.map_mut(name).ok_or_else(|| missing(name))?;
     Array::try_from(map).map_err(|e| CaptureError::Kernel { what: name.into(), source: Box::new(e) })
 }

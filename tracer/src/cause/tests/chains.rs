@@ -31,6 +31,7 @@ fn unplaced_idle_is_launch_bound_only_where_said() {
         ns,
         reason: "no silence held it".into(),
         launch_bound,
+        in_waits: false,
         feeder: Some(key(FEEDER)),
     };
     let idle = DeviceIdle {

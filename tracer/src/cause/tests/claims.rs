@@ -51,11 +51,27 @@ fn the_driver_claims_its_ioctls_and_calls() {
             f.rdev = 195 << 20;
         })
     };
-    let ioctl = |w: Wait| w.nvidia_ioctl(9, 50, 0x2a);
+    let ioctl = |w: Wait| {
+        w.nvidia_ioctl(9, 50, 0xc020_462a).with(|o| o.ioctl.as_mut().unwrap().inner = Some(0x2080_1303))
+    };
     assert_eq!(wait(node, |w| ioctl(w).interrupt(&["nvidia_isr"])).mechanism, Mechanism::DriverIoctl);
     let locked =
         wait(node, |w| ioctl(w).woken_by(WORKER).with(|o| o.waker.as_mut().unwrap().in_nvidia_ioctl = true));
-    assert_eq!((locked.mechanism, culprit(&locked)), (Mechanism::DriverLock, "held by worker"));
+    let holder = Culprit { kind: CulpritKind::Process, name: "worker".into() };
+    assert_eq!((locked.mechanism, locked.culprit), (Mechanism::DriverLock, Some(holder)));
+    assert_eq!(locked.chain[0].what, "ioctl RM_CONTROL FB_GET_INFO_V2");
+    // Nobody's records were kept: the name is all there is.
+    let stranger = |t: TraceBuilder| node(t).bystander(900, 900, "nvidia-smi");
+    let by =
+        wait(stranger, |w| ioctl(w).woken_by(900).with(|o| o.waker.as_mut().unwrap().in_nvidia_ioctl = true));
+    assert_eq!((by.mechanism, culprit(&by)), (Mechanism::DriverLock, "nvidia-smi"));
+    let interrupted = wait(node, |w| {
+        ioctl(w).woken_by(WORKER).with(|o| {
+            let waker = o.waker.as_mut().unwrap();
+            (waker.in_nvidia_ioctl, waker.context) = (true, WakerContext::Interrupt);
+        })
+    });
+    assert_eq!(interrupted.mechanism, Mechanism::DriverIoctl, "an interrupt in its time is not its doing");
     let call = |family, name: &'static str| {
         move |t: TraceBuilder| node(t).call(FEEDER, family, name, 50 * MS, 250 * MS)
     };

@@ -123,7 +123,7 @@ fn a_thread_without_a_processor_says_why() {
         (Mechanism::ScheduleThrottled, "/job (quota of 0.50 processors)")
     );
     let other = runnable(|t| t.record(ran(false, "cron")), false, 4);
-    assert_eq!((other.mechanism, culprit(&other)), (Mechanism::ScheduleContention, "cron"));
+    assert_eq!((other.mechanism, culprit(&other)), (Mechanism::ScheduleContention, "cron (pid 77)"));
     let own = runnable(|t| t.record(ran(true, "trainer")), false, 4);
     assert_eq!(own.mechanism, Mechanism::ScheduleOversubscribed);
     let ticks = |idle: u64, steal: u64| {

@@ -2,9 +2,10 @@
 
 mod chains;
 mod claims;
+mod driving;
 mod leaves;
 
-use super::{Cause, Ledger, Mechanism, attribute};
+use super::{Cause, Culprit, CulpritKind, Ledger, Mechanism, attribute};
 use crate::idle::{DeviceIdle, Known, PlacedIdle, UnplacedIdle};
 use crate::timeline::testing::{MS, TraceBuilder, Wait, key};
 use crate::timeline::{Timeline, build};

@@ -1,10 +1,11 @@
 //! What the watched threads did, from the timeline alone: waits and samples.
 
 use super::{Flame, Kind, frame};
+use crate::cause::nvidia_command;
 use crate::timeline::{Activity, NamedFrame, Thread, Timeline};
 use crate::trace::{StackId, TargetKind};
 
-/// Blocked time: `comm`, user frames from the outermost, kernel frames. Stays shorter than the recording's
+/// Blocked time: `comm`, user frames from the outermost, the command of a call into the driver, kernel frames. Stays shorter than the recording's
 /// threshold have no stack and stand under `[waits under the threshold]`.
 #[must_use]
 pub fn offcpu(timeline: &Timeline) -> Flame {
@@ -14,7 +15,12 @@ pub fn offcpu(timeline: &Timeline) -> Flame {
             if let Activity::Blocked(index) = slice.activity
                 && let Some(wait) = thread.off_cpu.get(index)
             {
-                add(&mut flame, timeline, thread, (wait.user_stack, wait.kernel_stack), slice.span.len());
+                let call = wait.ioctl.map(|ioctl| {
+                    let file = wait.file.and_then(|id| timeline.files.get(&id));
+                    frame::safe(&format!("ioctl {}", nvidia_command(file.map(|f| f.rdev >> 20), ioctl)))
+                });
+                let stacks = (wait.user_stack, wait.kernel_stack);
+                add(&mut flame, timeline, thread, stacks, call, slice.span.len());
             }
         }
         let short = thread.totals.iter().fold(0, |sum: u64, t| sum.saturating_add(t.blocked_ns));
@@ -31,7 +37,7 @@ pub fn oncpu(timeline: &Timeline) -> Flame {
     for thread in targets(timeline) {
         for sample in &thread.samples {
             let stacks = (sample.user_stack, sample.kernel_stack);
-            add(&mut flame, timeline, thread, stacks, timeline.host.sample_period_ns);
+            add(&mut flame, timeline, thread, stacks, None, timeline.host.sample_period_ns);
         }
     }
     flame
@@ -46,11 +52,20 @@ fn targets(timeline: &Timeline) -> impl Iterator<Item = &Thread> {
     timeline.threads.values().filter(|t| t.kind != TargetKind::Bystander)
 }
 
-fn add(flame: &mut Flame, timeline: &Timeline, thread: &Thread, (user, kernel): (StackId, StackId), ns: u64) {
+/// `call` stands between the user's frames and the kernel's.
+fn add(
+    flame: &mut Flame,
+    timeline: &Timeline,
+    thread: &Thread,
+    (user, kernel): (StackId, StackId),
+    call: Option<String>,
+    ns: u64,
+) {
     let user = timeline.frames(user);
     let kernel = timeline.frames(kernel);
     let mut stack = vec![frame::safe(&thread.comm)];
     stack.extend(user.iter().rev().map(|f| frame::function(f, false)));
+    stack.extend(call);
     stack.extend(kernel.iter().rev().map(|f| frame::function(f, true)));
     if stack.len() == 1 {
         stack.push("[no stack]".to_owned());

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use crate::cause::{Cause, Link};
 use crate::finding::{Gpu, Report};
 use crate::render::figure::{count, grouped, share, time};
-use crate::render::page::{Ink, Page, WIDTH};
+use crate::render::page::{Ink, Page};
 use crate::render::word;
 
 const CHAINS: usize = 3;
@@ -59,7 +59,7 @@ fn one(page: &mut Page, gpu: &Gpu, number: usize, cause: &Cause) {
     page.paragraph("     ", Ink::Plain, &figures);
     if let Some(culprit) = &cause.culprit {
         let (kind, _) = word::culprit(culprit);
-        let name = page.name(&culprit.name, WIDTH - 20);
+        let name = page.name(&culprit.name, page.columns - 20);
         page.paragraph("     ", Ink::Plain, &format!("{kind}: {name}"));
     }
     page.line(&[(Ink::Strong, &format!("     GPU {} idle", gpu.index))]);
@@ -94,7 +94,7 @@ fn draw(page: &mut Page, depth: usize, link: &Link, frames: usize) {
         (tid, 0) => format!("thread {tid}"),
         (tid, pid) => format!("thread {tid} of pid {pid}"),
     };
-    let (state, what) = (page.name(&link.state, 16), page.safe(&link.what).into_owned());
+    let (state, what) = (page.name(&link.state, 24), page.safe(&link.what).into_owned());
     let lead = format!("{}{branch}", indent(depth));
     let text = format!("{who} ({thread}) {state}: {what}");
     page.paragraph(&lead, Ink::Plain, &text);

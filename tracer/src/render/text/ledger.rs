@@ -7,8 +7,8 @@ use crate::cause::{Mechanism, Stage};
 use crate::finding::Gpu;
 use crate::render::bar;
 use crate::render::figure::{count, millis, share, time};
-use crate::render::fit::{left, right, width};
-use crate::render::page::{Ink, Page, WIDTH};
+use crate::render::fit::{left, right, take, width};
+use crate::render::page::{Ink, Page};
 use crate::render::word;
 
 /// Mechanisms that get a line of their own.
@@ -16,6 +16,8 @@ const LINES: usize = 10;
 /// Reasons for `unexplained` that are told.
 const REASONS: usize = 3;
 const FIGURES: [usize; 3] = [9, 11, 11];
+/// Cells of the bars that the words beside the names may not take.
+const LEAST_BAR: usize = 8;
 
 pub(super) fn write(page: &mut Page, gpu: &Gpu) {
     title(page, gpu);
@@ -53,7 +55,7 @@ fn title(page: &mut Page, gpu: &Gpu) {
 
 fn window(page: &mut Page, gpu: &Gpu) {
     let parts = [gpu.busy_ns, gpu.idle_ns, gpu.unknown_ns];
-    let cells = bar::split(parts, WIDTH - 4);
+    let cells = bar::split(parts, page.columns - 4);
     let marks = bar::marks(page.style);
     let drawn: Vec<String> = marks.iter().zip(cells).map(|(m, n)| m.repeat(n)).collect();
     page.line(&[
@@ -70,15 +72,32 @@ fn window(page: &mut Page, gpu: &Gpu) {
         told(marks[1], "idle", gpu.idle_ns),
         told(marks[2], "unknown", gpu.unknown_ns),
     );
-    page.line(&[(Ink::Plain, "  "), (Ink::Busy, &busy), (Ink::Strong, &idle), (Ink::Unknown, &unknown)]);
+    let legend = [(Ink::Busy, &*busy), (Ink::Strong, &*idle), (Ink::Unknown, unknown.trim_end())];
+    if 2 + legend.iter().map(|(_, text)| width(text)).sum::<usize>() <= page.columns {
+        page.line(&[(Ink::Plain, "  "), legend[0], legend[1], legend[2]]);
+    } else {
+        legend.iter().for_each(|&part| page.line(&[(Ink::Plain, "  "), part]));
+    }
 }
 
 /// Beside the ledger, never in it: a collective kernel keeps the device busy while it waits.
 fn collective(page: &mut Page, gpu: &Gpu) {
     if let Some(ns) = gpu.collective_ns.filter(|ns| *ns > 0) {
-        let text =
-            format!("Of the busy time {} were spent waiting for other ranks in a collective.", time(ns));
-        page.paragraph("  ", Ink::Plain, &text);
+        let mut text =
+            format!("Of the busy time {} were spent waiting for other ranks in a collective", time(ns));
+        if let Some(told) = &gpu.collectives
+            && let Some(last) = told.last.first()
+        {
+            text.push_str(&format!(
+                "; rank {} (pid {}) came last in {} of {}, {} late on average",
+                last.rank,
+                last.pid,
+                last.operations,
+                count(told.operations, "operation"),
+                time(last.behind_ns / last.operations.max(1))
+            ));
+        }
+        page.paragraph("  ", Ink::Plain, &format!("{text}."));
     }
 }
 
@@ -87,12 +106,15 @@ fn causes(page: &mut Page, gpu: &Gpu) {
     let (shown, rest) =
         lines.split_at(lines.len().min(if lines.len() > LINES + 1 { LINES } else { LINES + 1 }));
     let names = column(shown.iter().map(|l| word::mechanism(l.mechanism).0));
-    let glosses = column(shown.iter().map(|l| word::mechanism(l.mechanism).1)).max(9);
-    let cells = WIDTH - 2 - (names + 2) - (glosses + 2) - FIGURES.iter().sum::<usize>();
+    let glosses = column(shown.iter().map(|l| word::mechanism(l.mechanism).1)).max(9) + 2;
+    let room = page.columns.saturating_sub(2 + names + 2 + FIGURES.iter().sum::<usize>());
+    // A narrow page does without the words beside the names.
+    let glosses = if room >= glosses + LEAST_BAR { glosses } else { 0 };
+    let cells = room - glosses;
     page.blank();
     let head = format!(
         "  {}{}{}{}{}",
-        left("idle, waiting for", names + glosses + 4),
+        left("idle, waiting for", names + 2 + glosses),
         " ".repeat(cells),
         right("of window", FIGURES[0]),
         right("ms", FIGURES[1]),
@@ -110,7 +132,7 @@ fn causes(page: &mut Page, gpu: &Gpu) {
         page.line(&[
             (Ink::Plain, "  "),
             (ink, &left(name, names + 2)),
-            (Ink::Faint, &left(gloss, glosses + 2)),
+            (Ink::Faint, &left(take(gloss, glosses), glosses)),
             (ink, &left(&drawn, cells)),
             (Ink::Plain, &figures),
         ]);
@@ -166,4 +188,17 @@ fn placed(page: &mut Page, gpu: &Gpu) {
         part(gpu.idle_ns.saturating_sub(sum)),
     );
     page.paragraph("  Where in time: ", Ink::Faint, &text);
+    let unwatched = gpu.unwatched;
+    let told: Vec<String> = [
+        (unwatched.no_calls_ns, "was placed while no driver call was watched"),
+        (unwatched.no_launches_ns, "was placed while launches were not watched"),
+        (unwatched.extrapolated_ns, "is extrapolated from bursts in which they were"),
+    ]
+    .iter()
+    .filter(|(ns, _)| *ns > 0)
+    .map(|(ns, words)| format!("{} {words}", part(*ns)))
+    .collect();
+    if !told.is_empty() {
+        page.paragraph("  Without edges: ", Ink::Faint, &format!("of the idle time {}", told.join(", ")));
+    }
 }

@@ -12,11 +12,11 @@ pub(super) mod tally;
 use super::page::{Page, Style};
 use crate::finding::Report;
 
-/// The report as text, never wider than [`super::WIDTH`] columns. Every name from outside is escaped; the
-/// same report and style always give the same bytes.
+/// The report as text, never wider than `columns` (taken as 60 at least and [`super::WIDTH`] at most). Every
+/// name from outside is escaped; the same report, style and width always give the same bytes.
 #[must_use]
-pub fn text(report: &Report, style: Style) -> String {
-    let mut page = Page::new(style);
+pub fn text(report: &Report, style: Style, columns: usize) -> String {
+    let mut page = Page::new(style, columns);
     headline::write(&mut page, report);
     for gpu in &report.gpus {
         ledger::write(&mut page, gpu);

@@ -70,8 +70,15 @@ fn at_risk(ns: u64) -> String {
 
 /// Devices whose collectives could not be told from work.
 fn collectives(page: &mut Page, report: &Report) {
-    let blind: Vec<String> =
-        report.gpus.iter().filter(|g| g.collective_ns.is_none()).map(|g| g.index.to_string()).collect();
+    let blind: Vec<String> = report
+        .gpus
+        .iter()
+        .filter(|g| g.collective_ns.is_none())
+        .map(|g| match g.collectives.as_ref().and_then(|c| c.unknown_reason.as_deref()) {
+            Some(reason) => format!("{}: {}", g.index, page.safe(reason)),
+            None => g.index.to_string(),
+        })
+        .collect();
     if !blind.is_empty() {
         let text = format!(
             "How much of the busy time was waiting for other ranks in a collective is not known (GPU {}).",

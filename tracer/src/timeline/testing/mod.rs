@@ -17,6 +17,7 @@
 //! assert_eq!(timeline.threads[&key(10)].off_cpu.len(), 1);
 //! ```
 
+mod cuda;
 mod wait;
 
 pub use wait::Wait;

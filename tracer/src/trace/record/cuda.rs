@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::time::{Ns, StackId, ThreadKey};
 
-/// A run of submits (launch, graph launch, memset) of one thread without a silence of 200 us between two.
-/// One record a silence, never one a launch. Copies are counted beside, and do not end a silence.
+/// A run of submits (launch, graph launch, memset) of one thread in one context without a silence of 200 us
+/// between two, or a piece of 50 ms of a longer one. One record a silence, never one a launch. Copies are
+/// counted beside, and do not end a silence; where there are only copies, `first` and `last` are theirs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Submits {
     pub thread: ThreadKey,
@@ -23,7 +24,8 @@ pub struct Submits {
     pub groups: Vec<SubmitGroup>,
 }
 
-/// Calls of one run alike in all of the fields down to `direction`. At most 32 a run, the rest as one.
+/// Calls of one run alike in all of the fields down to `direction`. At most 32 a run, the rest as one for each
+/// family.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SubmitGroup {
     /// What did not fit: every field down to `direction` but the family is zero.
@@ -77,9 +79,12 @@ pub enum CudaFamily {
     SetContext,
     /// `cuEventRecord`: the place in a stream that a later query or synchronise asks about.
     EventRecord,
+    /// Of a collective library: a communicator is made.
+    Collective,
 }
 
-/// A driver call that was long or that synchronised.
+/// A driver call that was long, that synchronised, that pinned host memory or let go of it, or a query whose
+/// result was news.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CudaCall {
     pub thread: ThreadKey,
@@ -108,6 +113,9 @@ pub struct CudaCall {
     pub exit_by_next: bool,
     /// Queries of the same event that came before with the same result and have no record of their own.
     pub repeats: u64,
+    /// Of an event's call: when the event was last recorded, 0 where that was not seen. `stream` is then the
+    /// stream it was recorded in.
+    pub recorded_at: Ns,
 }
 
 /// A context and the device it is on, where its creation was seen.
@@ -141,7 +149,8 @@ pub enum Watched {
     All,
 }
 
-/// One collective operation of one rank, from a collective library's exported calls.
+/// One collective operation of one rank, from a collective library's exported calls. `entry` and `exit` are
+/// those of the call that launches it: its own, or the `ncclGroupEnd` of its group.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Collective {
     pub thread: ThreadKey,

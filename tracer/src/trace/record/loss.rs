@@ -17,6 +17,8 @@ pub enum LossClass {
     Fault,
     /// Records the reader could not read back (damage, cut file).
     Stored,
+    /// Calls into the NVIDIA driver's nodes.
+    Ioctl,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

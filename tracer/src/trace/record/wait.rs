@@ -123,7 +123,7 @@ pub struct WaitTotal {
 }
 
 /// A CPU sample of a target thread.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     pub at: Ns,
     pub thread: ThreadKey,

@@ -1,17 +1,24 @@
 //! Loading and attaching one program after another; one that fails takes none of the others with it.
 
 use aya::programs::perf_event::{PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent};
-use aya::programs::{BtfTracePoint, PerfEvent, Program, ProgramError, UProbe};
+use aya::programs::tp_btf::BtfTracePointLinkId;
+use aya::programs::{BtfTracePoint, KProbe, PerfEvent, Program, ProgramError, TracePoint, UProbe};
 use aya::{Btf, Ebpf};
 
-use super::{Hook, PROBES, Probe};
+use super::{Hook, PROBES, Probe, UNANNOUNCED};
 use crate::capture::kernel::btf::Kernel;
+use crate::capture::kernel::kprobes;
 use crate::trace::ProbeStatus;
 
-/// Loads and attaches what the kernel allows. Uprobes are only loaded: they wait for their libraries.
+/// Loads and attaches what the kernel allows. Uprobes are only loaded, since they wait for their libraries, and
+/// so are the tracepoints of a system call, which are there for short whiles.
 pub fn attach(ebpf: &mut Ebpf, btf: &Btf, kernel: &Kernel, sample_hz: u64, cpus: &[u32]) -> Vec<ProbeStatus> {
     let mut statuses = Vec::new();
     for probe in PROBES {
+        let seen_better = statuses.iter().any(|s: &ProbeStatus| s.name == "ioctl_return" && s.attached);
+        if seen_better && matches!(probe.hook, Hook::Syscall { .. }) {
+            continue;
+        }
         let result = match probe.requirements(kernel) {
             Err(_) if stands_aside(probe, kernel) => continue,
             Err(reason) => Err(reason),
@@ -24,6 +31,12 @@ pub fn attach(ebpf: &mut Ebpf, btf: &Btf, kernel: &Kernel, sample_hz: u64, cpus:
             reason: result.err().unwrap_or_default(),
         });
     }
+    let unannounced = |(name, reason): &(&str, &str)| ProbeStatus {
+        name: (*name).into(),
+        attached: false,
+        reason: (*reason).into(),
+    };
+    statuses.extend(UNANNOUNCED.iter().map(unannounced));
     statuses
 }
 
@@ -43,6 +56,10 @@ fn start(ebpf: &mut Ebpf, btf: &Btf, probe: &Probe, hz: u64, cpus: &[u32]) -> Re
             program.load(name, btf)?;
             program.attach()?;
         }
+        Hook::OnDemand { name, .. } => {
+            let program: &mut BtfTracePoint = program.try_into()?;
+            program.load(name, btf)?;
+        }
         Hook::Clock => {
             every_cpu(program.try_into()?, SoftwareEvent::CpuClock, SamplePolicy::Frequency(hz), cpus)?;
         }
@@ -53,8 +70,48 @@ fn start(ebpf: &mut Ebpf, btf: &Btf, probe: &Probe, hz: u64, cpus: &[u32]) -> Re
             let program: &mut UProbe = program.try_into()?;
             program.load()?;
         }
+        Hook::DriverEntry => {
+            let program: &mut KProbe = program.try_into()?;
+            program.load()?;
+            for entry in kprobes::driver_entries().unwrap_or_default() {
+                program.attach(entry, 0)?;
+            }
+        }
+        Hook::Syscall { .. } => {
+            let program: &mut TracePoint = program.try_into()?;
+            program.load()?;
+        }
     }
     Ok(())
+}
+
+/// Programs that are attached for a while.
+#[derive(Debug, Default)]
+pub struct OnDemand(Vec<(&'static str, BtfTracePointLinkId)>);
+
+impl OnDemand {
+    /// # Errors
+    /// One could not be attached; those that could are in place until [`Self::detach`].
+    pub fn attach(&mut self, ebpf: &mut Ebpf, names: &[&'static str]) -> Result<(), ProgramError> {
+        for name in names {
+            let program: &mut BtfTracePoint =
+                ebpf.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()?;
+            self.0.push((name, program.attach()?));
+        }
+        Ok(())
+    }
+
+    /// Lets go of what is attached, last attached first.
+    pub fn detach(&mut self, ebpf: &mut Ebpf) {
+        while let Some((name, link)) = self.0.pop() {
+            let program = ebpf.program_mut(name).map(<&mut BtfTracePoint>::try_from);
+            if let Some(Ok(program)) = program
+                && let Err(error) = program.detach(link)
+            {
+                tracing::warn!(program = name, %error, "detach");
+            }
+        }
+    }
 }
 
 fn every_cpu(
@@ -88,6 +145,8 @@ fn unload(name: &str, program: &mut Program) -> bool {
         Program::BtfTracePoint(p) => p.unload(),
         Program::PerfEvent(p) => p.unload(),
         Program::UProbe(p) => p.unload(),
+        Program::KProbe(p) => p.unload(),
+        Program::TracePoint(p) => p.unload(),
         _ => return false,
     };
     match unloaded {
@@ -105,7 +164,10 @@ fn one_line(error: &ProgramError) -> String {
     if let ProgramError::LoadError { io_error, verifier_log } = error {
         tracing::debug!(%verifier_log, "program refused");
         let log = verifier_log.to_string();
-        let last = log.lines().rev().find(|l| !l.is_empty() && !l.starts_with("processed ")).unwrap_or("");
+        // What the verifier counted comes last.
+        let counts = ["processed ", "stack depth ", "verification time "];
+        let says = |l: &&str| !l.is_empty() && !counts.iter().any(|c| l.starts_with(c));
+        let last = log.lines().rev().find(says).unwrap_or("");
         return format!("the kernel refused the program: {io_error}; {last}");
     }
     let mut text = error.to_string();

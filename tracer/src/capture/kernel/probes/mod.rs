@@ -3,21 +3,34 @@
 
 mod attach;
 
-pub use attach::{attach, detach, detach_one};
+pub use attach::{OnDemand, attach, detach, detach_one};
+
+use std::path::Path;
 
 use super::btf::Kernel;
+use super::kprobes;
+
+/// Where tracefs is mounted; the second is its place before 4.1, and still often the only one.
+const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// What a program is attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
     /// A BTF tracepoint whose prototype has one of `arguments` arguments.
     Tracepoint { name: &'static str, arguments: &'static [usize] },
+    /// The same, loaded with the others and attached only while `Tracer` wants it: it runs too often to stay.
+    OnDemand { name: &'static str, arguments: &'static [usize] },
     /// The software clock on every processor, at the configured rate.
     Clock,
     /// Every major fault, by the software event.
     MajorFaults,
     /// CUDA entry points, attached per library by `Tracer::attach_cuda`.
     Uprobe,
+    /// The NVIDIA driver's entry points, those that are there.
+    DriverEntry,
+    /// A tracepoint of one system call, attached at times by `ioctls`; where the driver's entry points are
+    /// probed it is not needed.
+    Syscall { event: &'static str },
 }
 
 /// One program of the object.
@@ -90,6 +103,43 @@ const FAULT: &[&str] = &[
     "sb_magic",
 ];
 
+const IOCTL: &[&str] = &["file_inode", "inode_mode", "inode_rdev"];
+const IOCTL_BY_DESCRIPTOR: &[&str] =
+    &["task_files", "files_fdt", "fdt_max", "fdt_fd", "file_inode", "inode_mode", "inode_rdev"];
+
+/// The programs of the system call `ioctl` and the events they are attached to.
+pub const SYSCALL_IOCTL: [(&str, &str); 2] =
+    [("ioctl_sysenter", "sys_enter_ioctl"), ("ioctl_sysexit", "sys_exit_ioctl")];
+const READ: &[&str] = &[
+    "task_files",
+    "regs_orig_ax",
+    "regs_di",
+    "files_fdt",
+    "fdt_max",
+    "fdt_fd",
+    "file_inode",
+    "file_dentry",
+    "inode_sb",
+    "inode_ino",
+    "inode_mode",
+    "dentry_hash",
+    "dentry_name",
+    "dentry_parent",
+    "sb_dev",
+    "sb_magic",
+];
+
+/// Nothing of the event itself is read.
+const ANY: &[usize] = &[0, 1, 2, 3, 4, 5, 6, 7, 8];
+/// Pages freed come first; from 7.0 on the cgroup follows.
+const FREED: &[usize] = &[1, 2];
+
+/// What no kernel so far announces, and how it is told instead.
+pub const UNANNOUNCED: &[(&str, &str)] = &[(
+    "swap_in",
+    "this kernel has no tracepoint for swapping in; it is told from the kernel stacks of waits",
+)];
+
 /// Every program of the object.
 pub const PROBES: &[Probe] = &[
     tracepoint("sched_switch", "sched_switch", &[4], WAITS),
@@ -105,12 +155,28 @@ pub const PROBES: &[Probe] = &[
     Probe { variant_of: Some("block_issue"), ..tracepoint("block_issue_q", "block_rq_issue", &[2], DISK) },
     tracepoint("block_complete", "block_rq_complete", &[3], DISK),
     tracepoint("filemap_fault", "mm_filemap_fault", &[2], FAULT),
+    tracepoint("reclaim_begin", "mm_vmscan_direct_reclaim_begin", ANY, &["task_start"]),
+    tracepoint("reclaim_end", "mm_vmscan_direct_reclaim_end", FREED, &["task_start"]),
+    tracepoint("memcg_begin", "mm_vmscan_memcg_reclaim_begin", ANY, &["task_start"]),
+    tracepoint("memcg_end", "mm_vmscan_memcg_reclaim_end", FREED, &["task_start"]),
+    tracepoint("compact_begin", "mm_compaction_begin", ANY, &["task_start"]),
+    tracepoint("compact_end", "mm_compaction_end", ANY, &["task_start"]),
+    on_demand("read_enter", "sys_enter", &[2], READ),
+    on_demand("read_exit", "sys_exit", &[2], READ),
     Probe { program: "major_fault", hook: Hook::MajorFaults, fields: &["task_start"], variant_of: None },
     Probe { program: "cpu_sample", hook: Hook::Clock, fields: &["task_start"], variant_of: None },
     Probe { program: "cuda_submit", hook: Hook::Uprobe, fields: &["task_start"], variant_of: None },
     Probe { program: "cuda_enter", hook: Hook::Uprobe, fields: &["task_start"], variant_of: None },
     Probe { program: "cuda_return", hook: Hook::Uprobe, fields: &["task_start"], variant_of: None },
+    Probe { program: "ioctl_enter", hook: Hook::DriverEntry, fields: IOCTL, variant_of: None },
+    Probe { program: "ioctl_return", hook: Hook::DriverEntry, fields: IOCTL, variant_of: None },
+    syscall(SYSCALL_IOCTL[0], IOCTL_BY_DESCRIPTOR),
+    syscall(SYSCALL_IOCTL[1], IOCTL_BY_DESCRIPTOR),
 ];
+
+const fn syscall((program, event): (&'static str, &'static str), fields: &'static [&'static str]) -> Probe {
+    Probe { program, hook: Hook::Syscall { event }, fields, variant_of: None }
+}
 
 const fn tracepoint(
     program: &'static str,
@@ -121,13 +187,22 @@ const fn tracepoint(
     Probe { program, hook: Hook::Tracepoint { name, arguments }, fields, variant_of: None }
 }
 
+const fn on_demand(
+    program: &'static str,
+    name: &'static str,
+    arguments: &'static [usize],
+    fields: &'static [&'static str],
+) -> Probe {
+    Probe { program, hook: Hook::OnDemand { name, arguments }, fields, variant_of: None }
+}
+
 impl Probe {
     /// Whether the running kernel has what this program needs.
     ///
     /// # Errors
     /// The reason, in one sentence.
     pub fn requirements(&self, kernel: &Kernel) -> Result<(), String> {
-        if let Hook::Tracepoint { name, arguments } = self.hook {
+        if let Hook::Tracepoint { name, arguments } | Hook::OnDemand { name, arguments } = self.hook {
             match kernel.tracepoint_arguments(name) {
                 None => return Err(format!("this kernel has no tracepoint {name}")),
                 Some(n) if !arguments.contains(&n) => {
@@ -136,8 +211,15 @@ impl Probe {
                 Some(_) => {}
             }
         }
-        if self.hook == Hook::Uprobe && !kernel.has_helper("get_attach_cookie") {
-            return Err("this kernel has no cookies for uprobes (5.15)".into());
+        if self.hook == Hook::DriverEntry {
+            kprobes::driver_entries()?;
+        }
+        if let Hook::Syscall { event } = self.hook
+            && !TRACEFS.iter().any(|root| Path::new(root).join("events/syscalls").join(event).exists())
+        {
+            return Err(format!(
+                "no tracepoint {event}: tracefs is not mounted, or the kernel was built without"
+            ));
         }
         match self.fields.iter().find(|f| !f.split('|').any(|name| kernel.has_field(name))) {
             Some(missing) => Err(format!("this kernel's type information has no field for {missing}")),

@@ -1,5 +1,8 @@
 //! The report's rules on hand-made ledgers.
 
+mod driving;
+mod laws;
+
 use super::*;
 use crate::cause::{Mechanism, attribute};
 use crate::idle::{PlacedIdle, UnplacedIdle};
@@ -42,6 +45,7 @@ fn slow_disk() -> (Timeline, Vec<(DeviceIdle, Ledger)>) {
             ns: 100 * MS,
             reason: "no silence held it".into(),
             launch_bound: false,
+            in_waits: false,
             feeder: None,
         }],
         unknown: vec![(Span::new(9000 * MS, 9800 * MS), UnknownReason::PowerContradicts)],

@@ -1,52 +1,52 @@
-//! What the recording says of the environment's fast path.
+//! What the recording says of the environment's fast path: rules, each with its evidence and what to do.
+
+mod device;
+mod errors;
+mod link;
+mod speed;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::timeline::Timeline;
-
-/// NVML's clock-throttle reasons that mean lost speed: software and hardware power, thermal, power brake.
-const SLOWED: &[(u64, &str)] = &[
-    (0x4, "software power cap"),
-    (0x8, "hardware slowdown"),
-    (0x20, "software thermal slowdown"),
-    (0x40, "hardware thermal slowdown"),
-    (0x80, "power brake"),
-];
 
 const OPENMP: &[&str] = &["libgomp", "libiomp5", "libomp"];
 
 pub(super) fn words(timeline: &Timeline) -> Result<String, String> {
     let mut parts = Vec::new();
     for (index, track) in &timeline.devices {
-        let device = &track.device;
-        let mut of_device = Vec::new();
-        if !device.driver_version.is_empty() {
-            of_device.push(format!("driver {}", device.driver_version));
-        }
-        if let Some(version) = device.cuda_version {
-            of_device.push(format!("CUDA {}.{}", version / 1000, version % 1000 / 10));
-        }
-        if let (Some(now), Some(max)) = (device.pcie_width, device.pcie_width_max) {
-            of_device.push(format!("PCIe x{now} of x{max}"));
-        }
-        let reasons = track.readings.iter().filter_map(|r| r.throttle_reasons).fold(0, |all, r| all | r);
-        let slowed: Vec<&str> =
-            SLOWED.iter().filter(|(bit, _)| reasons & bit != 0).map(|row| row.1).collect();
-        if track.readings.iter().any(|r| r.throttle_reasons.is_some()) {
-            let words = if slowed.is_empty() { "clocks not throttled".into() } else { slowed.join(", ") };
-            of_device.push(words);
-        }
+        let of_device = device::words(track, timeline.span.start);
         if !of_device.is_empty() {
             parts.push(format!("GPU {index}: {}", of_device.join(", ")));
         }
     }
+    parts.extend(runtime(timeline));
     parts.extend(openmp(timeline));
     parts.extend(throttled(timeline));
     if parts.is_empty() {
         return Err("neither the device nor the processes' libraries were recorded".to_owned());
     }
-    parts.push("not known: run-time compilation, tensor cores, whether thread counts fit".to_owned());
+    let tensor = timeline.devices.values().any(|track| speed::tensor(track).is_some());
+    let open = if tensor { "run-time compilation" } else { "run-time compilation, tensor cores" };
+    parts.push(format!("not known: {open}, whether thread counts fit"));
     Ok(format!("{}.", parts.join("; ")))
+}
+
+/// CUDA runtimes newer than what the driver is made for.
+fn runtime(timeline: &Timeline) -> Option<String> {
+    let driver = timeline.devices.values().filter_map(|track| track.device.cuda_version).max()?;
+    let major =
+        |path: &str| path.rsplit('/').next()?.strip_prefix("libcudart.so.")?.split('.').next()?.parse().ok();
+    let newest: u32 = timeline.mappings.iter().filter_map(|m| major(&m.path)).max()?;
+    (newest > driver / 1000).then(|| {
+        format!(
+            "a CUDA {newest} runtime runs on a driver made for CUDA {}.{}: update the driver or use its \
+             compatibility package, else new features fail or kernels are compiled at run time",
+            driver / 1000,
+            driver % 1000 / 10
+        )
+    })
 }
 
 /// Processes that map more than one OpenMP runtime.

@@ -1,0 +1,175 @@
+//! Runs of submits, and what was submitted in them.
+
+use aya_ebpf::helpers::generated::bpf_ringbuf_output;
+use aya_ebpf::programs::ProbeContext;
+use tracer_ebpf::wire::cuda::{GROUPS, Group, REST, Run, RunState, family};
+use tracer_ebpf::wire::{CudaState, SILENCE_NS, Submits, kind, loss};
+
+use super::thread::{kept_stack, run};
+use crate::emit;
+use crate::maps::RING;
+
+/// A run without a silence goes out in pieces no longer than this, or nobody would know where in it what lay.
+const LONGEST_NS: u64 = 50_000_000;
+
+const HEADER: u64 = (size_of::<Submits>() - (GROUPS + REST) * size_of::<Group>()) as u64;
+const K: u64 = 0xff51_afd7_ed55_8ccd;
+
+#[inline(always)]
+fn mix(h: u64, word: u64) -> u64 {
+    let h = (h ^ word).wrapping_mul(K);
+    h ^ (h >> 29)
+}
+
+/// Counts the call in `s.what`.
+///
+/// # Safety
+/// `s` is a live element of the running thread.
+#[inline(always)]
+pub unsafe fn count(ctx: &ProbeContext, s: *mut CudaState, now: u64) {
+    // SAFETY: by contract.
+    unsafe {
+        let Some(r) = run(s) else {
+            (*s).run_begun = 0;
+            return;
+        };
+        let family = (*s).what.family;
+        let silence = family != family::COPY
+            && (*r).out.run.first != 0
+            && now - (*r).out.run.last.min(now) >= SILENCE_NS;
+        if silence || ((*r).begun != 0 && now - (*r).begun.min(now) >= LONGEST_NS) {
+            flush(r);
+        }
+        if (*r).begun == 0 {
+            (*r).begun = now;
+        }
+        (*s).run_begun = (*r).begun;
+        if family != family::COPY {
+            if (*r).out.run.first == 0 {
+                (*r).out.run.first = now;
+                (*r).out.run.user_stack = kept_stack(ctx, s);
+            }
+            (*r).out.run.last = now;
+        }
+        match family {
+            family::COPY => (*r).out.run.copies += 1,
+            family::GRAPH_LAUNCH => (*r).out.run.graph_launches += 1,
+            family::MEMSET => (*r).out.run.memsets += 1,
+            _ => (*r).out.run.launches += 1,
+        }
+        group(s, r, now);
+    }
+}
+
+/// # Safety
+/// As for [`count`]; `r` is its run.
+#[inline(always)]
+unsafe fn group(s: *const CudaState, r: *mut RunState, now: u64) {
+    // SAFETY: by contract; indices are held below the lengths.
+    unsafe {
+        let what = &(*s).what;
+        let kind = what.family & 0xff | what.direction << 8;
+        let function = if what.family <= family::GRAPH_LAUNCH { what.object } else { 0 };
+        let grid = u64::from(what.grid[0]) | u64::from(what.grid[1]) << 32;
+        let key =
+            mix(mix(mix(u64::from(kind) | u64::from(what.grid[2]) << 32, grid), function), what.stream) | 1;
+        let keys = (&raw mut (*r).keys).cast::<u64>();
+        // The index goes through memory, lest the verifier follow each of its values to the end.
+        let found = &raw mut (*r).row;
+        found.write_volatile(GROUPS as u32);
+        for i in 0..GROUPS {
+            let there = keys.add(i).read_volatile();
+            if there == key || there == 0 {
+                found.write_volatile(i as u32);
+                break;
+            }
+        }
+        let mut at = found.read_volatile() as usize;
+        if at >= GROUPS {
+            at = GROUPS + (what.family & (REST as u32 - 1)) as usize;
+            found.write_volatile(at as u32);
+            (*r).out.groups = (GROUPS + REST) as u32;
+        }
+        if at >= GROUPS + REST {
+            return;
+        }
+        let row = (&raw mut (*r).out.rows).cast::<Group>().add(at);
+        if (*row).count == 0 {
+            (*row).what = kind;
+            (*row).first = now;
+            if at < GROUPS {
+                keys.add(at & (GROUPS - 1)).write(key);
+                (*row).stream = what.stream;
+                (*row).function = function;
+                (*row).grid = what.grid;
+                (*r).out.groups = at as u32 + 1;
+            } else {
+                (*row).what = what.family & 0xff;
+            }
+        }
+        (*row).count += 1;
+        (*row).last = now;
+        (*row).bytes += what.bytes;
+    }
+}
+
+/// A call that was counted returned after `ns`.
+///
+/// # Safety
+/// As for [`count`].
+#[inline(always)]
+pub unsafe fn timed(s: *mut CudaState, ns: u64) {
+    // SAFETY: by contract; the index is held below the length.
+    unsafe {
+        if (*s).run_begun == 0 {
+            return;
+        }
+        let Some(r) = run(s) else { return };
+        let at = (&raw const (*r).row).read_volatile() as usize;
+        if (*r).begun != (*s).run_begun || at >= GROUPS + REST {
+            return;
+        }
+        let row = (&raw mut (*r).out.rows).cast::<Group>().add(at);
+        (*row).timed += 1;
+        (*row).call_ns += ns;
+    }
+}
+
+/// Sends the run, if there is one, and begins anew.
+///
+/// # Safety
+/// `r` is a live element of the running thread.
+#[inline(never)]
+pub unsafe fn flush(r: *mut RunState) -> u32 {
+    // SAFETY: by contract.
+    unsafe {
+        if (*r).begun == 0 {
+            return 0;
+        }
+        (*r).out.kind = kind::SUBMITS;
+        let groups = u64::from((&raw const (*r).out.groups).read_volatile()) & 63;
+        let bytes = HEADER + groups * size_of::<Group>() as u64;
+        if bytes > size_of::<Submits>() as u64 {
+            return 0;
+        }
+        let ring = (&raw const RING).cast_mut().cast();
+        if bpf_ringbuf_output(ring, (&raw mut (*r).out).cast(), bytes, emit::wake(&RING)) != 0 {
+            emit::lost(loss::CUDA, loss::RING_FULL, 0);
+        }
+        (*r).begun = 0;
+        (*r).out.groups = 0;
+        (*r).out.run = Run::default();
+        let keys = (&raw mut (*r).keys).cast::<u64>();
+        let rows = (&raw mut (*r).out.rows).cast::<Group>();
+        for i in 0..GROUPS + REST {
+            if i < GROUPS {
+                keys.add(i).write_volatile(0);
+            }
+            let row = rows.add(i);
+            if (&raw const (*row).count).read_volatile() != 0 {
+                row.write(Group::default());
+            }
+        }
+        0
+    }
+}

@@ -1,0 +1,153 @@
+//! Copies of the object's uprobe programs. aya loads each once and attaches it to one offset at a time, which
+//! takes the kernel a tenth of a second to undo. A copy of our own can be loaded for links of many offsets; on
+//! kernels that have no cookies, one per entry point can hold its cookie as a constant; and as many as there are
+//! classes of calls let the kernel's own run counts tell them apart.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+
+use aya::Ebpf;
+use aya::maps::{Map, MapData};
+use aya_obj::generated::{BPF_PSEUDO_MAP_VALUE, bpf_insn};
+use aya_obj::{EbpfSectionKind, Object, ProgramSection};
+
+use super::load::{Globals, OBJECT};
+use super::raw;
+
+/// The uprobe programs of the object, ready to be loaded against the maps of a loaded one.
+#[derive(Debug)]
+pub(super) struct Copies {
+    programs: HashMap<String, Prepared>,
+    license: CString,
+    globals: Globals,
+    globals_fd: RawFd,
+}
+
+#[derive(Debug)]
+struct Prepared {
+    instructions: Vec<bpf_insn>,
+    returns: bool,
+}
+
+/// A loaded copy. The map of its globals, where it has its own, lives as long as the program.
+#[derive(Debug)]
+pub(super) struct Copy {
+    pub(super) program: OwnedFd,
+    /// It runs when a function returns.
+    pub(super) returns: bool,
+}
+
+impl Copies {
+    /// # Errors
+    /// The object does not fit the loaded one: a fault in this program.
+    pub(super) fn new(ebpf: &Ebpf, globals: Globals) -> Result<Self, String> {
+        let mut object = Object::parse(OBJECT).map_err(|e| e.to_string())?;
+        let license = object.license.clone();
+        let maps: HashMap<_, _> = std::mem::take(&mut object.maps);
+        let mut fds = Vec::new();
+        let mut globals_fd = None;
+        for (name, map) in &maps {
+            let loaded = ebpf.map(name).and_then(fd).ok_or_else(|| format!("map {name} is not loaded"))?;
+            if map.section_kind() == EbpfSectionKind::Rodata {
+                globals_fd = Some(loaded);
+            }
+            fds.push((name.as_str(), loaded, map));
+        }
+        let text = object.functions.keys().map(|(section, _)| *section).collect();
+        object.relocate_maps(fds.into_iter(), &text).map_err(|e| e.to_string())?;
+        object.relocate_calls(&text).map_err(|e| e.to_string())?;
+        let mut programs = HashMap::new();
+        for (name, program) in &object.programs {
+            let returns = match program.section {
+                ProgramSection::UProbe { .. } => false,
+                ProgramSection::URetProbe { .. } => true,
+                _ => continue,
+            };
+            let function = object.functions.get(&program.function_key()).ok_or("a program has no code")?;
+            let instructions = function.instructions.clone();
+            programs.insert(name.clone(), Prepared { instructions, returns });
+        }
+        let globals_fd = globals_fd.ok_or("the object has no globals")?;
+        Ok(Self { programs, license, globals, globals_fd })
+    }
+
+    /// Loads a copy of `program`; with `multi` for links of many offsets, which not every kernel can tell from
+    /// others when it loads it.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub(super) fn load(&self, program: &str, multi: bool) -> Result<Copy, String> {
+        let prepared = self.prepared(program)?;
+        self.load_instructions(program, &prepared.instructions, prepared.returns, multi)
+    }
+
+    /// Loads a copy of `program` that takes `cookie` for its own wherever it is attached.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub(super) fn load_with_cookie(&self, program: &str, cookie: u64) -> Result<Copy, String> {
+        let prepared = self.prepared(program)?;
+        let map = self.globals_with(cookie)?;
+        let mut instructions = prepared.instructions.clone();
+        for instruction in &mut instructions {
+            let value_of_globals = u32::from(instruction.src_reg()) == BPF_PSEUDO_MAP_VALUE
+                && u32::from(instruction.code) == LD_IMM64
+                && instruction.imm == self.globals_fd;
+            if value_of_globals {
+                instruction.imm = map.fd().as_fd().as_raw_fd();
+            }
+        }
+        self.load_instructions(program, &instructions, prepared.returns, false)
+    }
+
+    fn prepared(&self, program: &str) -> Result<&Prepared, String> {
+        self.programs.get(program).ok_or_else(|| format!("the kernel object has no uprobe program {program}"))
+    }
+
+    fn load_instructions(
+        &self,
+        name: &str,
+        instructions: &[bpf_insn],
+        returns: bool,
+        multi: bool,
+    ) -> Result<Copy, String> {
+        let program = raw::load_uprobe(name, instructions, &self.license, multi)?;
+        Ok(Copy { program, returns })
+    }
+
+    /// The object's globals in a map of their own, with this cookie among them.
+    fn globals_with(&self, cookie: u64) -> Result<MapData, String> {
+        let mut object = Object::parse(OBJECT).map_err(|e| e.to_string())?;
+        let cookie = cookie.to_ne_bytes();
+        let mut patches = self.globals.bytes();
+        patches.insert("COOKIE", (&cookie, true));
+        object.patch_map_data(patches).map_err(|e| e.to_string())?;
+        let map = object.maps.drain().find(|(_, map)| map.section_kind() == EbpfSectionKind::Rodata);
+        let (name, map) = map.ok_or("the object has no globals")?;
+        let data = map.data().to_vec();
+        let map = MapData::create(map, &name, None).map_err(|e| e.to_string())?;
+        raw::seal_globals(map.fd().as_fd(), &data).map_err(|e| format!("globals of a program: {e}"))?;
+        Ok(map)
+    }
+}
+
+/// `BPF_LD | BPF_IMM | BPF_DW`.
+const LD_IMM64: u32 = 0x18;
+
+/// Of the kinds of maps that the object has.
+fn fd(map: &Map) -> Option<RawFd> {
+    let data = match map {
+        Map::Array(data)
+        | Map::HashMap(data)
+        | Map::LruHashMap(data)
+        | Map::PerCpuArray(data)
+        | Map::PerCpuHashMap(data)
+        | Map::PerCpuLruHashMap(data)
+        | Map::PerfEventArray(data)
+        | Map::RingBuf(data)
+        | Map::StackTraceMap(data) => data,
+        _ => return None,
+    };
+    Some(data.fd().as_fd().as_raw_fd())
+}
