@@ -20,6 +20,6 @@ pub use interval::Interval;
 pub use lane::{Lane, OPEN, Work};
 pub use layout::{DEVICES, RING};
 pub use map::Timeline;
+pub use meeting::{Key, Meeting};
 pub use process::{Mps, Process, RunningProcess};
 pub use state::{Event, State};
-pub use meeting::{Key, Meeting};
