@@ -47,6 +47,11 @@ impl Cuda {
         Self(library)
     }
 
+    #[must_use]
+    pub fn is_null(&self) -> bool {
+        self.0.is_null()
+    }
+
     /// # Panics
     /// The name is not exported.
     #[must_use]

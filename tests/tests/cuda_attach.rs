@@ -241,7 +241,8 @@ fn what_cannot_be_attached_to_is_named_with_the_reason() {
     std::fs::copy(libm, device.cuda()).expect("a copy");
     let (path, gate) = (device.cuda(), device.folder().join("gate"));
     let job = Job::start(Step::Train, move || {
-        drop(whyidle_tests::driver::Cuda::load(&path));
+        let loaded = whyidle_tests::driver::Cuda::load(&path);
+        assert!(!loaded.is_null());
         while !gate.exists() {
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -64,7 +64,9 @@ fn points() -> [EntryPoint; 3] {
 }
 
 /// Calls each function some times under probes, then asserts that nothing is left. Gives the records.
-fn calls_seen(mut tracer: Tracer, returns: bool, filtered: bool) -> Vec<Record> {
+/// `attached` says whether returns are probed too.
+fn calls_seen(filtered: bool, attached: impl FnOnce() -> (Tracer, bool)) -> (Vec<Record>, bool) {
+    // Forked first: a child has all that its parent holds open, links among it.
     let mut child = Child::fork_prepared(
         || {
             if filtered {
@@ -79,6 +81,7 @@ fn calls_seen(mut tracer: Tracer, returns: bool, filtered: bool) -> Vec<Record> 
             }
         },
     );
+    let (mut tracer, returns) = attached();
     tracer.add_process(child.pid, TargetKind::Named).expect("room");
     let (library, points) = (exe(), points());
     assert_eq!(tracer.attach_driver(Attach { library: &library, points: &points, returns }), []);
@@ -90,7 +93,7 @@ fn calls_seen(mut tracer: Tracer, returns: bool, filtered: bool) -> Vec<Record> 
     // Three places in two processes, this one and the child.
     assert_eq!(detaching.settle().expect("nothing is left"), 6);
     assert_eq!(links_of(&ids), 0);
-    records
+    (records, returns)
 }
 
 fn ended(records: &[Record], name: &str) -> usize {
@@ -107,12 +110,14 @@ fn launches(records: &[Record]) -> u64 {
 #[file_serial(probes)]
 fn every_kind_of_links_sees_the_same() {
     for way in [Way::Many, Way::Single, Way::Constant] {
-        let mut tracer = attach(&Config { uprobe_links: way, ..quiet() });
-        let used = tracer.uprobe_way();
-        if used != way {
-            leaves_out(&format!("{way:?} links to functions: this kernel has {used:?}"));
-        }
-        let records = calls_seen(tracer, true, false);
+        let (records, _) = calls_seen(false, || {
+            let mut tracer = attach(&Config { uprobe_links: way, ..quiet() });
+            let used = tracer.uprobe_way();
+            if used != way {
+                leaves_out(&format!("{way:?} links to functions: this kernel has {used:?}"));
+            }
+            (tracer, true)
+        });
         assert_eq!(launches(&records), 5, "{way:?}");
         assert_eq!(ended(&records, "cuCtxSynchronize"), 5, "{way:?}");
         assert_eq!(ended(&records, "cuMemcpyHtoD_v2"), 5, "{way:?}");
@@ -138,12 +143,12 @@ fn what_probes_cost_is_measured_on_ourselves() {
 #[test]
 #[file_serial(probes)]
 fn a_filtered_process_lives() {
-    let mut tracer = attach(&quiet());
-    let tried = tracer.try_uprobes().expect("uprobes");
-    println!("returns of filtered processes: {:?}", tried.no_returns);
-    let returns = tried.no_returns.is_none();
-    drop(tried);
-    let records = calls_seen(tracer, returns, true);
+    let (records, returns) = calls_seen(true, || {
+        let mut tracer = attach(&quiet());
+        let tried = tracer.try_uprobes().expect("uprobes");
+        println!("returns of filtered processes: {:?}", tried.no_returns);
+        (tracer, tried.no_returns.is_none())
+    });
     assert_eq!(launches(&records), 5);
     if returns {
         assert_eq!(ended(&records, "cuCtxSynchronize"), 5);

@@ -101,7 +101,9 @@ impl DriverCalls {
         if self.found.is_empty() {
             return;
         }
-        if let Some(measured) = self.meter.tick(at, tracer) {
+        // While something is still being detached, its hits would be taken for those of the rest.
+        let settled = self.detaching.done();
+        if settled && let Some(measured) = self.meter.tick(at, tracer) {
             let cost = self.cost(measured, others);
             tracing::debug!(?cost, "driver calls");
             if let Some(change) = self.policy.judge(at, cost) {

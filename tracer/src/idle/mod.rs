@@ -18,9 +18,12 @@ mod queue;
 mod recordings;
 mod runs;
 mod trim;
+mod watch;
 
 #[cfg(test)]
 mod device_tests;
+#[cfg(test)]
+mod group_tests;
 #[cfg(test)]
 mod tests;
 

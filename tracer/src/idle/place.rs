@@ -5,9 +5,10 @@ use super::devices::DeviceMap;
 use super::edges::Edges;
 use super::label::{Agreement, Placing};
 use super::mass::{Window, windows};
-use super::model::{DeviceIdle, Known, PlacedIdle, UnplacedIdle};
+use super::model::{DeviceIdle, Known, PlacedIdle, UnknownReason, UnplacedIdle};
 use super::queue::{Carry, What, fit, gaps};
 use super::trim::trim;
+use super::watch::Watches;
 use crate::timeline::{DeviceTrack, Timeline};
 use crate::trace::Span;
 
@@ -49,17 +50,35 @@ fn of_device(
     let chosen = choose(&windows, range);
     let mut idle = DeviceIdle { device, ..DeviceIdle::default() };
     idle.window = hull(&chosen, range.unwrap_or(timeline.span));
-    edges.costs = cost::fit(&edges.runs, &windows);
+    let mut watches = Watches::new(timeline, &edges.runs);
+    let seen: Vec<Window> = windows
+        .iter()
+        .map(|w| match watches.blind(w.span) {
+            Some(_) => Window { idle: w.idle.and(Err(UnknownReason::NoReading)), ..*w },
+            None => *w,
+        })
+        .collect();
+    edges.costs = cost::fit(&edges.runs, &seen);
     let mut placing = Placing { between_submits: fine.then(Vec::new), ..Placing::default() };
     let mut carry = Carry::default();
     for window in &windows {
         // Windows ahead of the range are placed too: what they leave queued lasts into it.
         let mut aside = Placing::default();
-        let inside = chosen.contains(window);
+        let inside = chosen.binary_search_by_key(&window.span, |chosen| chosen.span).is_ok();
         let into = if inside { &mut placing } else { &mut aside };
-        match window.idle {
-            Ok(mass) => carry = place_window(timeline, &edges, window.span, mass, carry, into),
-            Err(_) => carry = Carry::default(),
+        // A window without any busy time is idle whoever launched what.
+        let blind = watches.blind(window.span).filter(|_| !edges.runs.is_empty());
+        let blind = blind.filter(|_| window.idle != Ok(window.span.len()));
+        match (window.idle, blind) {
+            (Ok(mass), Some(why)) => {
+                into.unplace(watches.unplaced(window.span, mass, why));
+                carry = Carry::default();
+            }
+            (Ok(mass), None) => {
+                carry = place_window(timeline, &edges, window.span, mass, carry, into);
+                watches.note(window.span, mass, &into.unplaced);
+            }
+            (Err(_), _) => carry = Carry::default(),
         }
         if inside {
             match window.idle {

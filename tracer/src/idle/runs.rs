@@ -5,7 +5,7 @@ use crate::trace::{CudaFamily, Ns, Span, SubmitGroup, Submits, ThreadKey};
 
 /// This long without a submit is a silence.
 pub(super) const SILENCE_NS: u64 = 200_000;
-/// From a launch's return to its kernel's start on an idle device: 1 to 2 us in all recordings at hand.
+/// From a launch's return to its kernel's start on an idle device: medians of 0 to 2 us in the recordings at hand.
 const START_NS: u64 = 1_500;
 /// No more than one instant for this much of a run; more submits share one.
 const INSTANT_NS: u64 = 1_000;

@@ -8,7 +8,7 @@ use crate::timeline::testing::{MS, TraceBuilder, US, key};
 use crate::trace::{CudaFamily, Record, Span};
 
 /// A process with one thread on device 0, windows of 100 ms.
-fn job(readings: &[f64]) -> TraceBuilder {
+pub(super) fn job(readings: &[f64]) -> TraceBuilder {
     let mut trace = TraceBuilder::new(0, readings.len() as u64 * 100 * MS)
         .device(0)
         .on_device(0, 1)
@@ -19,13 +19,13 @@ fn job(readings: &[f64]) -> TraceBuilder {
     trace
 }
 
-fn placed(trace: TraceBuilder) -> DeviceIdle {
+pub(super) fn placed(trace: TraceBuilder) -> DeviceIdle {
     let idle = place(&build(trace.records()), None).remove(0);
     laws(&idle);
     idle
 }
 
-fn laws(idle: &DeviceIdle) {
+pub(super) fn laws(idle: &DeviceIdle) {
     assert_eq!(idle.window.len(), idle.busy_ns + idle.idle_ns + idle.unknown_ns);
     let placed: u64 = idle.placed.iter().map(|p| p.span.len()).sum();
     let unplaced: u64 = idle.unplaced.iter().map(|u| u.ns).sum();
@@ -44,7 +44,7 @@ fn laws(idle: &DeviceIdle) {
     }
 }
 
-fn spans(idle: &DeviceIdle) -> Vec<(u64, u64, Known)> {
+pub(super) fn spans(idle: &DeviceIdle) -> Vec<(u64, u64, Known)> {
     idle.placed.iter().map(|p| (p.span.start / US, p.span.end / US, p.known)).collect()
 }
 

@@ -294,7 +294,8 @@ impl Uprobes {
             .iter()
             .filter_map(|l| if let Held::Single(_, copy) = &l.held { copy.as_ref() } else { None });
         self.past.extend(own.filter_map(|copy| raw::fd_info(&copy.program)?.program));
-        Detaching::new(gone.into_iter().map(|l| l.held).collect())
+        // Entries before returns, lest an entry wait for a return that is not seen.
+        Detaching::new(gone.into_iter().rev().map(|l| l.held).collect())
     }
 
     /// Detaches all. What is returned knows what must be gone.

@@ -1,0 +1,100 @@
+//! Device windows in which launches were not watched: no launch seen does not mean that none was made.
+
+use super::model::UnplacedIdle;
+use super::runs::Run;
+use crate::timeline::Timeline;
+use crate::trace::{CudaFamily, CudaWatch, Ns, Span, ThreadKey, Watched};
+
+/// A window reads like a burst if their idle shares differ by no more than this many parts of a thousand.
+const ALIKE: u64 = 100;
+/// A burst was launch-bound if this many parts of a thousand of its idle time were.
+const MOSTLY: u64 = 900;
+
+/// Stretches in which launches were not watched, in order.
+#[derive(Debug, Default)]
+pub(super) struct Watches {
+    blind: Vec<(Span, String)>,
+    burst: Option<Burst>,
+}
+
+/// What the last window looked like in which launches were watched.
+#[derive(Clone, Copy, Debug)]
+struct Burst {
+    end: Ns,
+    /// Parts of a thousand.
+    idle: u64,
+    bound: u64,
+    feeder: Option<ThreadKey>,
+}
+
+impl Watches {
+    pub(super) fn new(timeline: &Timeline, runs: &[Run]) -> Self {
+        let watches = &timeline.cuda_watches;
+        let end = |i: usize| watches.get(i + 1).map_or(Ns::MAX, |next| next.at);
+        let spans = || watches.iter().enumerate().map(|(i, w)| (Span::new(w.at, end(i).max(w.at)), w));
+        let sees_launches = |w: &CudaWatch| matches!(w.watched, Watched::All | Watched::Burst);
+        // A server that launches graphs alone misses nothing where graph launches are watched.
+        let during = |span: Span| runs.iter().filter(move |r| r.last >= span.start && r.first < span.end);
+        let mut watched =
+            spans().filter(|(_, w)| sees_launches(w)).flat_map(|(span, _)| during(span)).peekable();
+        let graphs_alone =
+            watched.peek().is_some() && watched.all(|r| r.kind.family == CudaFamily::GraphLaunch);
+        let sees_all = |w: &CudaWatch| sees_launches(w) || (w.watched == Watched::Rare && graphs_alone);
+        let blind = spans().filter(|(_, w)| !sees_all(w)).map(|(span, w)| (span, w.reason.clone()));
+        Self { blind: blind.collect(), burst: None }
+    }
+
+    /// Why launches were not watched in a part of `window`.
+    pub(super) fn blind(&self, window: Span) -> Option<&str> {
+        let i = self.blind.partition_point(|(span, _)| span.end <= window.start);
+        self.blind.get(i).filter(|(span, _)| span.start < window.end).map(|(_, reason)| reason.as_str())
+    }
+
+    /// Takes note of a window in which launches were watched: its idle time, and what of it was found.
+    pub(super) fn note(&mut self, window: Span, idle: u64, unplaced: &[UnplacedIdle]) {
+        if self.blind.is_empty() {
+            return;
+        }
+        let bound =
+            || unplaced.iter().rev().take_while(|u| u.span.start >= window.start).filter(|u| u.launch_bound);
+        let feeder = bound().max_by_key(|u| u.ns).and_then(|u| u.feeder);
+        let (idle_share, bound) = (share(idle, window.len()), share(bound().map(|u| u.ns).sum(), idle));
+        self.burst = Some(Burst { end: window.end, idle: idle_share, bound, feeder });
+    }
+
+    /// The idle time of a window in which launches were not watched.
+    pub(super) fn unplaced(&self, window: Span, idle: u64, why: &str) -> UnplacedIdle {
+        let alike = |b: &Burst| b.bound >= MOSTLY && b.idle.abs_diff(share(idle, window.len())) <= ALIKE;
+        let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
+        match self.burst.filter(alike) {
+            Some(burst) => UnplacedIdle {
+                span: window,
+                ns: idle,
+                reason: format!(
+                    "launches were not watched{why}; extrapolated from when they were, {:.1} s before",
+                    seconds(window.start.saturating_sub(burst.end))
+                ),
+                launch_bound: true,
+                feeder: burst.feeder,
+            },
+            None => UnplacedIdle {
+                span: window,
+                ns: idle,
+                reason: format!("launches were not watched{why}"),
+                launch_bound: false,
+                feeder: None,
+            },
+        }
+    }
+}
+
+/// In parts of a thousand.
+fn share(part: u64, whole: u64) -> u64 {
+    let parts = (u128::from(part) * 1000).checked_div(u128::from(whole)).unwrap_or(0);
+    u64::try_from(parts).unwrap_or(1000)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "to be shown")]
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
