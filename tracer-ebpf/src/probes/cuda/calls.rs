@@ -2,7 +2,7 @@
 
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use tracer_ebpf::wire::cuda::{
-    Handle, NOT_READY, QUERIES, Query, Recorded, call_flags, family, layout, shape,
+    Handle, NOT_READY, QUERIES, Query, Recorded, call_flags, family, shape,
 };
 use tracer_ebpf::wire::{CudaCall, CudaState, SILENCE_NS, kind, loss};
 

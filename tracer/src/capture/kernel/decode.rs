@@ -109,9 +109,6 @@ impl Decoder {
         match &record {
             Record::ThreadExit(gone) => {
                 self.since.remove(&gone.key);
-                if gone.key.tid == gone.pid {
-                    self.host_memory.ended(gone.pid);
-                }
             }
             Record::Thread(seen) if seen.key.tid == seen.pid => {
                 // The first thread of a new process.

@@ -202,15 +202,12 @@ pub(super) struct HostMemory {
 }
 
 impl HostMemory {
-    /// Births come by another ring than calls, so this may come after the process's first calls.
+    /// Whoever had this id before is forgotten only now: births and ends come by a ring that is read before the
+    /// one of the calls, so an end may come before the process's last calls.
     pub(super) fn born(&mut self, pid: u32) {
-        self.born.insert(pid);
-    }
-
-    pub(super) fn ended(&mut self, pid: u32) {
         self.pinned.remove(&pid);
-        self.born.remove(&pid);
         self.contexts.remove(&pid);
+        self.born.insert(pid);
     }
 
     fn has_context(&mut self, pid: u32) {
@@ -306,10 +303,10 @@ mod tests {
         memory.born(2);
         assert_eq!(memory.pinned(2, &copy(0x1000), to_device), None, "its driver may have run before");
         memory.born(1);
+        assert_eq!(memory.pinned(1, &copy(0x1000), to_device), None, "the context was another's");
+        memory.has_context(1);
         assert_eq!(memory.pinned(1, &copy(0x1000), to_device), Some(false));
         assert_eq!(memory.pinned(1, &copy(0x1000), Some(CopyDirection::Unified)), None);
-        memory.ended(1);
-        assert_eq!(memory.pinned(1, &copy(0x1000), to_device), None);
     }
 
     #[test]
