@@ -46,8 +46,8 @@ pub fn windows(signal: &mut NvmlSignal, count: usize) -> Vec<Reading> {
 
 #[must_use]
 pub fn rows(polled: &Polled) -> Vec<&ProbeStatus> {
-    let row = |record| if let Record::Probe(row) = record { Some(row) } else { None };
-    polled.others.iter().filter_map(row).collect()
+    let all = polled.others.iter();
+    all.filter_map(|record| if let Record::Probe(row) = record { Some(row) } else { None }).collect()
 }
 
 /// The last word on a signal: whether it works, and why not.
@@ -62,20 +62,23 @@ pub fn row<'a>(polled: &'a Polled, name: &str) -> &'a ProbeStatus {
 
 #[must_use]
 pub fn states(polled: &Polled) -> Vec<&DeviceState> {
-    let state = |record| if let Record::DeviceState(state) = record { Some(state) } else { None };
-    polled.others.iter().filter_map(state).collect()
+    let all = polled.others.iter();
+    all.filter_map(|record| if let Record::DeviceState(state) = record { Some(state) } else { None })
+        .collect()
 }
 
 #[must_use]
 pub fn events(polled: &Polled) -> Vec<&DeviceEvent> {
-    let event = |record| if let Record::DeviceEvent(event) = record { Some(event) } else { None };
-    polled.others.iter().filter_map(event).collect()
+    let all = polled.others.iter();
+    all.filter_map(|record| if let Record::DeviceEvent(event) = record { Some(event) } else { None })
+        .collect()
 }
 
 #[must_use]
 pub fn clocks(polled: &Polled) -> Vec<&DeviceClock> {
-    let clock = |record| if let Record::DeviceClock(clock) = record { Some(clock) } else { None };
-    polled.others.iter().filter_map(clock).collect()
+    let all = polled.others.iter();
+    all.filter_map(|record| if let Record::DeviceClock(clock) = record { Some(clock) } else { None })
+        .collect()
 }
 
 /// A counter's last value.

@@ -198,6 +198,8 @@ fn a_few_bad_samples_cost_their_own_windows_and_are_counted_by_class() {
         let device = SimulatedDevice::new(&[("WHYIDLE_SIM_NVML", word), SHORT]);
         let timeline = device.timeline();
         let _process = loaded(&timeline, 37);
+        // Some history, so that the clock is known from the start.
+        sleep(Duration::from_millis(400));
         let polled = polls(&mut open(&device), |all| all.readings.len() >= 40);
         let counted = counter(&polled, &format!("gpu0_samples_{class}"));
         assert!(counted.is_some_and(|count| count >= 5), "{word}: {counted:?}");

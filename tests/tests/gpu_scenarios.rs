@@ -16,7 +16,7 @@ use whyidle_tests::device::SimulatedDevice;
 use whyidle_tests::privileged::Child;
 
 /// How long each job is recorded.
-const DURATION: &str = "3s";
+const DURATION: &str = "2500ms";
 /// Where a call proves the device empty, and elsewhere.
 const PROVED: f64 = 0.95;
 const INFERRED: f64 = 0.75;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use gpu_sim_timeline::{Event, Interval, Lane, Mps, State, Work, clock};
+use gpu_sim_timeline::{Event, Interval, Lane, Mps, State, Timeline, Work, clock};
 use whyidle::gpu::DeviceSignal as _;
 use whyidle::trace::{DeviceActivity, DeviceEventKind, Reading, ReadingSource, Record};
 use whyidle_tests::device::{SimulatedDevice, script};
@@ -21,12 +21,23 @@ const DOUBLE_BIT: u64 = 2;
 const CLOCK_CHANGE: u64 = 16;
 
 fn activities(others: &[Record]) -> Vec<&DeviceActivity> {
-    let activity = |r| if let Record::DeviceActivity(activity) = r { Some(activity) } else { None };
-    others.iter().filter_map(activity).collect()
+    let all = others.iter();
+    all.filter_map(|r| if let Record::DeviceActivity(activity) = r { Some(activity) } else { None }).collect()
 }
 
 fn of(readings: &[Reading], device: u32) -> Vec<Reading> {
     readings.iter().filter(|r| r.device == device).cloned().collect()
+}
+
+/// All together, as the library looks at its clock somewhere within the call: a thread kept from its processor
+/// there moves a border between two windows, and no more.
+#[track_caller]
+fn assert_true(timeline: &Timeline, readings: &[Reading]) {
+    let (from, to) = (readings[0].span.start, readings[readings.len() - 1].span.end);
+    let busy: f64 =
+        readings.iter().map(|r| r.busy_percent.expect("a value") / 100.0 * r.span.len() as f64).sum();
+    let (given, truth) = (100.0 * busy / (to - from) as f64, true_percent(timeline, from, to));
+    assert!((given - truth).abs() <= 3.0, "{given} given, {truth} true: {readings:?}");
 }
 
 #[test]
@@ -37,18 +48,15 @@ fn gpm_gives_the_busy_time_finely_and_the_units_beside_it() {
     let copies = Lane::take(&timeline, &process, 0, clock::now()).expect("a lane");
     let now = clock::now();
     copies.push(&timeline, Work::Copy, Interval { start: now, end: now + 20_000 * MS });
-    let polled = polls(&mut open(&device), |all| all.readings.len() >= 8);
+    let polled = polls(&mut open(&device), |all| all.readings.len() >= 12);
     assert_contiguous(&polled.readings);
     for reading in &polled.readings {
         assert_eq!(reading.source, ReadingSource::Gpm);
         assert!(reading.span.len() >= 100 * MS && reading.power_mw.is_some(), "{reading:?}");
-        let (given, truth) = (
-            reading.busy_percent.expect("a value"),
-            true_percent(&timeline, reading.span.start, reading.span.end),
-        );
-        // The library looked at its clock within the call, the window ends in its middle: a late thread.
-        assert!((given - truth).abs() <= 3.0, "{given} given, {truth} true: {reading:?}");
     }
+    assert_true(&timeline, &polled.readings);
+    // Not in whole percent.
+    assert!(polled.readings.iter().any(|r| r.busy_percent.is_some_and(|busy| busy.fract() > 0.0)));
     let beside = activities(&polled.others);
     assert_eq!(beside.len(), polled.readings.len());
     for (activity, reading) in beside.iter().zip(&polled.readings) {
@@ -241,17 +249,16 @@ fn instances_are_devices_of_their_own_measured_by_gpm() {
         ]
     );
     assert!(described[1].uuid.starts_with("MIG-") && described[1].uuid != described[2].uuid);
-    let polled = polls(&mut signal, |all| of(&all.readings, 2).len() >= 6);
+    let polled = polls(&mut signal, |all| of(&all.readings, 2).len() >= 10);
     assert!(of(&polled.readings, 0).iter().all(|r| r.busy_percent.is_none()), "{polled:?}");
     for (index, busy) in [(1, false), (2, true)] {
         let readings = of(&polled.readings, index);
         assert_contiguous(&readings);
-        for reading in &readings {
-            assert_eq!(reading.source, ReadingSource::Gpm);
-            let given = reading.busy_percent.expect("a value");
-            let truth = true_percent(&timeline, reading.span.start, reading.span.end);
-            let expected = if busy { truth } else { 0.0 };
-            assert!((given - expected).abs() <= 3.0, "{index}: {given} given, {expected} true");
+        assert!(readings.iter().all(|r| r.source == ReadingSource::Gpm), "{readings:?}");
+        if busy {
+            assert_true(&timeline, &readings);
+        } else {
+            assert!(readings.iter().all(|r| r.busy_percent == Some(0.0)), "{readings:?}");
         }
     }
     // In the instance, and nowhere else.

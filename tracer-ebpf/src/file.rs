@@ -11,6 +11,7 @@ use crate::maps::{FILES_SENT, MAJORS};
 use crate::task::probe;
 
 const S_IFMT: u16 = 0o170_000;
+const S_IFREG: u16 = 0o100_000;
 const S_IFSOCK: u16 = 0o140_000;
 const S_IFCHR: u16 = 0o020_000;
 const AF_INET: u16 = 2;
@@ -67,6 +68,19 @@ pub fn is_nvidia(files: *const u8, fd: u32) -> bool {
 pub fn of_descriptor(files: *const u8, fd: u32) -> u64 {
     let Some(file) = behind(files, fd) else { return 0 };
     let Some(inode) = pointer(file, offset!(file_inode)) else { return 0 };
+    let dentry = pointer(file, offset!(file_dentry)).unwrap_or(core::ptr::null());
+    describe(inode, dentry, file)
+}
+
+/// Likewise for regular files alone; 0 for anything else.
+#[inline(never)]
+pub fn of_regular(files: *const u8, fd: u32) -> u64 {
+    let Some(file) = behind(files, fd) else { return 0 };
+    let Some(inode) = pointer(file, offset!(file_inode)) else { return 0 };
+    let mode: u16 = probe(inode, offset!(inode_mode)).unwrap_or(0);
+    if mode & S_IFMT != S_IFREG {
+        return 0;
+    }
     let dentry = pointer(file, offset!(file_dentry)).unwrap_or(core::ptr::null());
     describe(inode, dentry, file)
 }

@@ -10,6 +10,7 @@ mod file;
 mod globals;
 mod maps;
 mod probes;
+mod python;
 mod stack;
 mod task;
 mod threads;

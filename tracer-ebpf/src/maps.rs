@@ -4,8 +4,9 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf};
 use tracer_ebpf::wire::cuda::{Handle, Recorded, layout};
 use tracer_ebpf::wire::{
-    BlockStats, CollectiveState, Communicator, CpuWait, CudaState, IoctlKey, IoctlStart, IoctlValue, RanKey,
-    RanValue, RunState, ThreadState, TotalKey, TotalValue, call, control, loss,
+    BlockStats, CollectiveState, Communicator, CpuWait, CudaState, InReclaim, IoctlKey, IoctlStart,
+    IoctlValue, PythonThread, RanKey, RanValue, ReadKey, ReadValue, Reading, ReclaimKey, ReclaimValue,
+    RunState, ThreadState, TotalKey, TotalValue, call, control, loss,
 };
 
 /// `BPF_F_MMAPABLE`: userspace sets single bytes, which an element-wise update could not do without a race.
@@ -108,6 +109,24 @@ pub static IOCTLS_OPEN: HashMap<u32, IoctlStart> = HashMap::with_max_entries(819
 #[map]
 pub static IOCTLS: HashMap<IoctlKey, IoctlValue> = HashMap::with_max_entries(4096, 0);
 
+/// Threads whose interpreter userspace has found, by thread id.
+#[map]
+pub static PYTHON: HashMap<u32, PythonThread> = HashMap::with_max_entries(16_384, 0);
+
+/// By thread id. An evicted row costs the count of one read.
+#[map]
+pub static READING: LruHashMap<u32, Reading> = LruHashMap::with_max_entries(16_384, 0);
+
+#[map]
+pub static READS: HashMap<ReadKey, ReadValue> = HashMap::with_max_entries(8192, 0);
+
+/// Reclaim and compaction under way, by thread and kind.
+#[map]
+pub static IN_RECLAIM: HashMap<ReclaimKey, InReclaim> = HashMap::with_max_entries(4096, 0);
+
+#[map]
+pub static RECLAIMED: HashMap<ReclaimKey, ReclaimValue> = HashMap::with_max_entries(8192, 0);
+
 #[inline(always)]
 pub fn epoch() -> u32 {
     CONTROL.get(control::EPOCH).copied().unwrap_or(0) as u32
@@ -117,6 +136,12 @@ pub fn epoch() -> u32 {
 #[inline(always)]
 pub fn threshold_ns() -> u64 {
     CONTROL.get(control::THRESHOLD_NS).copied().unwrap_or(0)
+}
+
+/// The watch over reads under way.
+#[inline(always)]
+pub fn watch() -> u64 {
+    CONTROL.get(control::WATCH).copied().unwrap_or(0)
 }
 
 /// The row of a system call, 0 for none.

@@ -28,7 +28,7 @@ const HEADER: u64 = (size_of::<Stack>() - MAX_FRAMES * 8) as u64;
 const K: u64 = 0xff51_afd7_ed55_8ccd;
 
 #[inline(always)]
-fn mix(h: u64, word: u64) -> u64 {
+pub fn mix(h: u64, word: u64) -> u64 {
     let h = (h ^ word).wrapping_mul(K);
     h ^ (h >> 32)
 }

@@ -6,6 +6,8 @@ mod cuda;
 mod fault;
 mod ioctl;
 mod process;
+mod reads;
+mod reclaim;
 mod sample;
 mod sched_switch;
 mod sched_wake;

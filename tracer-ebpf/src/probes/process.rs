@@ -4,7 +4,7 @@ use aya_ebpf::helpers::generated::{bpf_ktime_get_ns, bpf_probe_read_kernel, bpf_
 use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
 use aya_log_ebpf::debug;
-use tracer_ebpf::wire::{Exec, Exit, Thread, flags, kind, pid_bits};
+use tracer_ebpf::wire::{Exec, Exit, MISSING, Thread, flags, kind, pid_bits};
 
 use crate::globals::{offset, setting};
 use crate::maps::THREADS;
@@ -144,6 +144,8 @@ pub fn process_exit(ctx: BtfTracePointContext) -> i32 {
                 (*out).start_boottime = task.start();
                 (*out).tid = tid;
                 (*out).pad = 0;
+                (*out).minor_faults = counted(task, offset!(task_min_flt));
+                (*out).major_faults = counted(task, offset!(task_maj_flt));
             }
         });
         super::cuda::exits(tid);
@@ -153,4 +155,9 @@ pub fn process_exit(ctx: BtfTracePointContext) -> i32 {
         }
     }
     0
+}
+
+#[inline(always)]
+fn counted(task: Task, offset: u32) -> u64 {
+    if offset == MISSING { 0 } else { task.load(offset) }
 }

@@ -11,7 +11,7 @@ use tracer_ebpf::wire::{MISSING, OffCpu, OffCpuPath, PATH_BYTES, ThreadState, ca
 use crate::globals::offset;
 use crate::maps::{THREADS, call_row, threshold_ns};
 use crate::task::{Regs, Task};
-use crate::{emit, file, stack, threads, totals};
+use crate::{emit, file, python, stack, threads, totals};
 
 /// A thread that leaves for good (`include/linux/sched.h`).
 const TASK_DEAD: u32 = 0x80;
@@ -99,7 +99,7 @@ fn leave(ctx: &BtfTracePointContext, prev: Task, tid: u32, state: u32, preempt: 
         (*s).cpu_left = cpu;
         if f & flags::KERNEL_THREAD == 0 {
             let regs = prev.regs();
-            keep_user_stack(ctx, s, regs);
+            keep_user_stack(ctx, s, tid, regs);
             let nr = regs.syscall();
             if nr >= 0 {
                 f |= keep_arguments(s, prev, regs, call_row(nr));
@@ -110,23 +110,26 @@ fn leave(ctx: &BtfTracePointContext, prev: Task, tid: u32, state: u32, preempt: 
 }
 
 /// No helper reads another task's user memory, so the stack is walked now, before it is known whether the
-/// stay will be long; and not walked again while nothing has moved.
+/// stay will be long; and not walked again while nothing has moved. Two Python functions that call the same
+/// builtin at the same depth look alike to sp and ip, so where the interpreter is counts too.
 #[inline(always)]
-unsafe fn keep_user_stack(ctx: &BtfTracePointContext, s: *mut ThreadState, regs: Regs) {
+unsafe fn keep_user_stack(ctx: &BtfTracePointContext, s: *mut ThreadState, tid: u32, regs: Regs) {
     let (sp, ip) = (regs.sp(), regs.ip());
-    let hash = stack::above(sp);
+    let (hash, python) = (stack::above(sp), python::place(tid));
     // SAFETY: `s` by contract; the slot has `MAX_FRAMES` words.
     unsafe {
-        if let Some(hash) = hash
+        if let (Some(hash), Some(python)) = (hash, python)
             && (*s).key_sp == sp
             && (*s).key_ip == ip
             && (*s).key_hash == hash
+            && (*s).key_python == python
         {
             return;
         }
         (*s).key_sp = sp;
         (*s).key_ip = ip;
         (*s).key_hash = hash.unwrap_or(0);
+        (*s).key_python = python.unwrap_or(0);
         (*s).user_id = 0;
         (*s).user_frames = stack::walk_user(ctx, (&raw mut (*s).user).cast());
     }

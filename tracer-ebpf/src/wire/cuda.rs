@@ -116,14 +116,6 @@ pub struct Group {
     pub what: u32,
 }
 
-/// Parts of a probe's cookie; the low half is `EntryPoint::id`.
-pub mod cookie {
-    pub const FAMILY_SHIFT: u32 = 32;
-    pub const FAMILY_MASK: u64 = 0xffff;
-    /// Its return is wanted but not probed: the thread's next entry ends the call.
-    pub const NO_RETURN: u64 = 1 << 63;
-}
-
 /// A run of submits without a silence.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]

@@ -45,6 +45,8 @@ fields! {
     task_nr_cpus: "task_struct" "nr_cpus_allowed";
     task_mask: "task_struct" "cpus_mask.bits" | "cpus_allowed.bits";
     task_files: "task_struct" "files";
+    task_min_flt: "task_struct" "min_flt";
+    task_maj_flt: "task_struct" "maj_flt";
     task_cfs_rq: "task_struct" "se.cfs_rq";
     task_throttled: "task_struct" "throttled";
     cfs_throttle_count: "cfs_rq" "throttle_count";

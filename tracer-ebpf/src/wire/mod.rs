@@ -7,7 +7,10 @@ pub mod cuda;
 pub mod fields;
 pub mod file;
 pub mod ioctl;
+pub mod memory;
 pub mod process;
+pub mod python;
+pub mod reads;
 pub mod sched;
 pub mod settings;
 pub mod stack;
@@ -18,7 +21,10 @@ pub use cuda::{CudaCall, CudaContext, CudaState, RunState, Submits};
 pub use fields::{FIELDS, Field, MISSING, Offsets};
 pub use file::{FileInfo, NAME_BYTES, NAMES};
 pub use ioctl::{IoctlKey, IoctlStart, IoctlValue};
+pub use memory::{InReclaim, Reclaim, ReclaimKey, ReclaimValue};
 pub use process::{Exec, Exit, Thread};
+pub use python::{NO_STEP, PythonThread};
+pub use reads::{READ_BUCKETS, ReadKey, ReadValue, Reading};
 pub use sched::{
     CpuWait, OffCpu, OffCpuPath, PATH_BYTES, RanKey, RanValue, ThreadState, TotalKey, TotalValue, flags,
 };
@@ -40,6 +46,7 @@ pub mod kind {
     pub const EXIT: u32 = 11;
     pub const CUDA_CONTEXT: u32 = 20;
     pub const COLLECTIVE: u32 = 21;
+    pub const RECLAIM: u32 = 22;
 }
 
 /// Rows of the loss counters: `LOSSES[class * CAUSES + cause]`, one table per processor. `capture` says which
@@ -81,7 +88,9 @@ pub mod control {
     pub const EPOCH: u32 = 0;
     /// Stays off the processor, and calls, shorter than this make no record.
     pub const THRESHOLD_NS: u32 = 1;
-    pub const ROWS: u32 = 2;
+    /// Number of the watch over reads under way.
+    pub const WATCH: u32 = 2;
+    pub const ROWS: u32 = 3;
 }
 
 /// Bits of a thread's byte in the `PIDS` map.
@@ -89,6 +98,8 @@ pub mod pid_bits {
     pub const TARGET: u8 = 1;
     /// Its identity was already sent.
     pub const NAMED: u8 = 2;
+    /// It has a row in `PYTHON`.
+    pub const PYTHON: u8 = 4;
 }
 
 /// What a system call's arguments hold, by call number, for the `SYSCALLS` map: the low nibble is one more
@@ -149,6 +160,14 @@ mod pod {
         super::Thread,
         super::Exec,
         super::Exit,
+        super::Reclaim,
+        super::InReclaim,
+        super::ReclaimKey,
+        super::ReclaimValue,
+        super::PythonThread,
+        super::Reading,
+        super::ReadKey,
+        super::ReadValue,
         super::loss::Lost,
     );
 }

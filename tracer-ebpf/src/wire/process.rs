@@ -41,4 +41,7 @@ pub struct Exit {
     pub start_boottime: u64,
     pub tid: u32,
     pub pad: u32,
+    /// The thread's own page faults, 0 where the kernel does not tell.
+    pub minor_faults: u64,
+    pub major_faults: u64,
 }

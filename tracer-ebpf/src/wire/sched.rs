@@ -122,10 +122,12 @@ pub struct ThreadState {
     pub fault_ip: u64,
     pub fault_file: u64,
     pub fault_index: u64,
-    /// The user stack is not walked again while these three stay the same.
+    /// The user stack is not walked again while these four stay the same.
     pub key_sp: u64,
     pub key_ip: u64,
     pub key_hash: u64,
+    /// The interpreter's frame and instruction, 0 for a thread without Python.
+    pub key_python: u64,
     /// Id of the stack in `user`, 0 until an interval needed it.
     pub user_id: u64,
     pub user: [u64; MAX_FRAMES],

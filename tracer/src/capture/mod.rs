@@ -18,6 +18,7 @@ mod mounts;
 mod names;
 pub mod preflight;
 pub mod process;
+mod python;
 pub mod recorder;
 pub mod selection;
 mod sink;

@@ -49,7 +49,7 @@ pub fn read(pid: u32) -> Option<ProcessFacts> {
         key: ThreadKey { tid: pid, start_ticks: stat.starttime },
         ppid: u32::try_from(stat.ppid).unwrap_or(0),
         kernel_thread: stat.flags & PF_KTHREAD != 0,
-        zombie: matches!(stat.state, 'Z' | 'X' | 'x') && !threads_go_on(pid),
+        zombie: ended(pid, stat.state),
         comm: stat.comm,
         cgroups: cgroups(pid),
         cmdline: cmdline(pid),
@@ -60,15 +60,22 @@ pub fn read(pid: u32) -> Option<ProcessFacts> {
 #[must_use]
 pub fn started(pid: u32) -> Option<u64> {
     let stat = Process::new(i32::try_from(pid).ok()?).ok()?.stat().ok()?;
-    (!matches!(stat.state, 'Z' | 'X' | 'x') || threads_go_on(pid)).then_some(stat.starttime)
+    (!ended(pid, stat.state)).then_some(stat.starttime)
 }
 
-/// A main thread that ends before the others stays as a zombie; its process lives.
-fn threads_go_on(pid: u32) -> bool {
-    let tasks = Process::new(i32::try_from(pid).unwrap_or(0)).and_then(|p| p.tasks());
-    tasks.is_ok_and(|mut tasks| {
-        tasks.any(|t| t.and_then(|t| t.stat()).is_ok_and(|s| !matches!(s.state, 'Z' | 'X' | 'x')))
-    })
+/// Whether a thread in this state, by its letter in `/proc`, has ended.
+#[must_use]
+pub fn dead(state: char) -> bool {
+    matches!(state, 'Z' | 'X' | 'x')
+}
+
+/// Whether a process has, given the state of its main thread. One that ends before the others stays as a
+/// zombie; its process lives.
+fn ended(pid: u32, state: char) -> bool {
+    dead(state) && {
+        let tasks = Process::new(i32::try_from(pid).unwrap_or(0)).and_then(|p| p.tasks());
+        !tasks.is_ok_and(|mut tasks| tasks.any(|t| t.and_then(|t| t.stat()).is_ok_and(|s| !dead(s.state))))
+    }
 }
 
 /// Tells a process id from a thread id: `/proc/<tid>` can be opened although it is not listed.
@@ -83,8 +90,8 @@ pub fn identify(id: u32) -> Id {
         let comm = read(pid).map(|p| p.comm).unwrap_or_default();
         return Id::ThreadOf { pid, comm };
     }
-    let dead = field("State:").is_some_and(|s| s.starts_with(['Z', 'X', 'x']));
-    if dead && !threads_go_on(id) { Id::Zombie } else { Id::Process }
+    let state = field("State:").and_then(|s| s.chars().next());
+    if state.is_some_and(|s| ended(id, s)) { Id::Zombie } else { Id::Process }
 }
 
 /// Processes whose parent is one of these, own process excepted: it may have been started by a target.

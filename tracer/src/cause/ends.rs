@@ -14,6 +14,9 @@ use super::{Mechanism, calls, syscalls};
 use crate::timeline::{ShortWait, Thread};
 use crate::trace::{CopyDirection, CudaCall, CudaFamily, Ns, Span, ThreadKey};
 
+/// The state of a thread in a call that waits for the device: no cause of its own.
+pub(super) const WAITS_FOR_DEVICE: &str = "waits for the device";
+
 impl Walker<'_> {
     /// Short waits of a stretch, known as totals only.
     pub(super) fn short(
@@ -58,12 +61,12 @@ impl Walker<'_> {
 pub(super) fn inside_call(
     context: &Context<'_>,
     thread: &Thread,
-    span: Span,
+    idle_to: Option<Ns>,
     ns: u64,
     call: &CudaCall,
 ) -> Option<Entry> {
     if calls::synchronises(call) {
-        return Some(inside_synchronise(context, thread, span.end, ns, call));
+        return Some(inside_synchronise(context, thread, idle_to, ns, call));
     }
     let (mechanism, what) = match call.family {
         CudaFamily::Copy => return Some(inside_copy(thread, "running", ns, call)),
@@ -97,21 +100,41 @@ pub(super) fn inside_copy(thread: &Thread, state: &'static str, ns: u64, call: &
     Entry::leaf(ns, mechanism, None, step(thread.key, state, &what)).with_stacks(0, call.user_stack)
 }
 
-/// Idle up to `end` in a call that waits for the device: no cause where it is the calls before that the device
-/// has yet to begin.
+/// Time in a call that waits for the device. `idle_to`: it is idle time of this device, up to then; else the
+/// time of some item, in which the device may have worked, and no cause.
 pub(super) fn inside_synchronise(
     context: &Context<'_>,
     thread: &Thread,
-    end: Ns,
+    idle_to: Option<Ns>,
     ns: u64,
     call: &CudaCall,
 ) -> Entry {
-    let own = step(thread.key, "waits for the device", &format!("inside {}", call.name));
+    let own = step(thread.key, WAITS_FOR_DEVICE, &format!("inside {}", call.name));
+    let entry = match idle_to.map(|end| device_idle(context, thread, end, call)) {
+        Some(Ok(mechanism)) => Entry::leaf(ns, mechanism, None, own),
+        Some(Err(reason)) => Entry::unexplained(ns, reason, own),
+        None => {
+            let device = context.fed_by(thread.key).map_or("its device".to_owned(), |d| format!("GPU {d}"));
+            Entry::unexplained(ns, format!("it waited for {device} itself, in {}", call.name), own)
+        }
+    };
+    entry.with_stacks(0, call.user_stack)
+}
+
+/// Why the device is idle up to `end` while a call waits for it: it is the call's own copy, or the device has
+/// yet to begin what is queued.
+fn device_idle(
+    context: &Context<'_>,
+    thread: &Thread,
+    end: Ns,
+    call: &CudaCall,
+) -> Result<Mechanism, String> {
     let copy = call.family == CudaFamily::Copy;
-    let last = call.exit.is_some_and(|exit| end >= exit);
-    let leaf = match calls::queued(context, thread, call) {
-        // Whatever was queued before it is done: at its end the copy itself is under way.
-        _ if copy && last => Ok(Mechanism::CopyTransfer),
+    // At its end whatever was queued before a copy is done.
+    if copy && call.exit.is_some_and(|exit| end >= exit) {
+        return Ok(Mechanism::CopyTransfer);
+    }
+    match calls::queued(context, thread, call) {
         Queued::Nothing | Queued::Copies if copy => Ok(Mechanism::CopyTransfer),
         Queued::Copies => Ok(Mechanism::CopyTransfer),
         Queued::Kernels if !copy => Ok(Mechanism::DeviceGap),
@@ -120,12 +143,7 @@ pub(super) fn inside_synchronise(
             "the host waited in {} for kernels and copies; which of them the device had yet to begin is not known",
             call.name
         )),
-    };
-    match leaf {
-        Ok(mechanism) => Entry::leaf(ns, mechanism, None, own),
-        Err(reason) => Entry::unexplained(ns, reason, own),
     }
-    .with_stacks(0, call.user_stack)
 }
 
 pub(super) fn step(thread: ThreadKey, state: &'static str, what: &str) -> Step {

@@ -172,7 +172,7 @@ fn in_waits(walker: &Walker<'_>, unplaced: &UnplacedIdle) -> Option<Entry> {
     });
     let mut all: Option<Entry> = None;
     for (thread, call) in waits {
-        let entry = inside_synchronise(&walker.context, thread, call.entry, unplaced.ns, call);
+        let entry = inside_synchronise(&walker.context, thread, Some(call.entry), unplaced.ns, call);
         match &all {
             Some(first) if first.key.leaf != entry.key.leaf => return None,
             Some(_) => {}

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use super::ends::WAITS_FOR_DEVICE;
 use super::item::item;
 use super::jobs::{is_own, role};
 use super::waits::{self, Next};
@@ -126,10 +127,13 @@ fn load(
             Activity::Unseen => {}
             Activity::Running | Activity::Runnable(_) => {
                 for entry in walker.feeder(thread.key, slice.span, None) {
-                    if entry.key.steps.last().is_some_and(|s| s.state == "waits for the device") {
+                    if entry.key.steps.last().is_some_and(|s| s.state == WAITS_FOR_DEVICE) {
+                        // Not only in gaps, so no cause of any.
                         part.device_wait_ns += entry.ns;
+                        part.add(Mechanism::Unexplained, entry.ns);
+                    } else {
+                        part.add(entry.mechanism(), entry.ns);
                     }
-                    part.add(entry.mechanism(), entry.ns);
                 }
             }
             Activity::Blocked(i) => wait(walker, thread, i, slice, nearer, &mut part, shared),

@@ -57,6 +57,11 @@ struct Block<'t> {
 }
 
 impl Place<'_> {
+    /// Only the feeder's own time in a gap is sure to be idle time of the device.
+    fn idle_to(&self, end: Ns) -> Option<Ns> {
+        self.path.is_empty().then_some(end)
+    }
+
     fn within(self, part: Span, whole: Span) -> Self {
         Self { breadth: share(self.breadth, part.len(), whole.len()), ..self }
     }
@@ -209,12 +214,12 @@ impl<'a> Walker<'a> {
             Some((from, claim)) if from < span.end => {
                 let after = span.end - from.max(span.start);
                 let parts = apportion(ns, &[span.len() - after, after]);
-                let early = self.work(thread, Span::new(span.start, span.end - after), parts[0], call);
-                let late = self.work(thread, Span::new(span.end - after, span.end), parts[1], call);
+                let early = self.work(thread, Span::new(span.start, span.end - after), parts[0], call, place);
+                let late = self.work(thread, Span::new(span.end - after, span.end), parts[1], call, place);
                 entries.extend(early);
                 entries.extend(late.into_iter().map(|e| e.claimed(Some(claim))));
             }
-            _ => entries.extend(self.work(thread, span, ns, call)),
+            _ => entries.extend(self.work(thread, span, ns, call, place)),
         }
         let claim = call.and_then(|c| {
             claims::of_call(&self.context, c).or_else(|| claims::of_launch(&self.context, thread, c))
@@ -223,13 +228,20 @@ impl<'a> Walker<'a> {
     }
 
     /// `ns` of time on the processor within `span`.
-    fn work(&self, thread: &Thread, span: Span, ns: u64, call: Option<&CudaCall>) -> Vec<Entry> {
+    fn work(
+        &self,
+        thread: &Thread,
+        span: Span,
+        ns: u64,
+        call: Option<&CudaCall>,
+        place: Place<'_>,
+    ) -> Vec<Entry> {
         if ns == 0 {
             return Vec::new();
         }
         if let Some(call) =
             call.filter(|c| !matches!(c.family, CudaFamily::EventQuery | CudaFamily::SetContext))
-            && let Some(entry) = inside_call(&self.context, thread, span, ns, call)
+            && let Some(entry) = inside_call(&self.context, thread, place.idle_to(span.end), ns, call)
         {
             return vec![entry];
         }
@@ -290,7 +302,7 @@ impl<'a> Walker<'a> {
         let own = step(thread.key, "blocked", &what);
         let stacks = (off.kernel_stack, off.user_stack);
         if let Some(call) = block.call.filter(|c| calls::synchronises(c)) {
-            let entry = inside_synchronise(&self.context, thread, block.end, ns, call);
+            let entry = inside_synchronise(&self.context, thread, place.idle_to(block.end), ns, call);
             return vec![entry.with_stacks(stacks.0, stacks.1)];
         }
         let claim = claims::of_wait(&self.context, thread, off, end, class, block.call);

@@ -72,6 +72,10 @@ pub struct Recording {
     /// system call of the host pays for it); without it those are watched in bursts
     #[arg(long, hide_short_help = true)]
     pub ioctls: bool,
+    /// Counts every read of every file, which slows every system call on the machine a little; without it reads
+    /// are counted for a third of a second in 20 s, and only while a watched process waits for storage
+    #[arg(long)]
+    pub reads: bool,
 }
 
 impl Recording {
@@ -87,6 +91,7 @@ impl Recording {
             || !self.nvidia_major.is_empty()
             || self.sample_hz.is_some()
             || self.ioctls
+            || self.reads
     }
 
     #[must_use]
@@ -104,6 +109,7 @@ impl Recording {
             all,
             nvidia_majors: self.majors(),
             ioctls: self.ioctls,
+            reads: self.reads,
             ..default
         }
     }

@@ -47,7 +47,7 @@ impl<'t> Driving<'t> {
         let mut told = Launches { watched_ns: total(&self.watched), ..Launches::default() };
         let (mut timed, mut call_ns) = (0_u64, 0_u64);
         for run in self.runs() {
-            let part = |count| inside(count, Span::new(run.first, run.last), self.window);
+            let part = |count| self.watched_part(count, Span::new(run.first, run.last));
             told.kernels = told.kernels.saturating_add(part(run.launches));
             told.graphs = told.graphs.saturating_add(part(run.graph_launches));
             told.memsets = told.memsets.saturating_add(part(run.memsets));
@@ -65,6 +65,11 @@ impl<'t> Driving<'t> {
         told.silences = self.silences();
         told.host_ahead_ns = self.host_ahead();
         Some(told)
+    }
+
+    /// What of `count` events, evenly spread over `span`, lies where launches were watched.
+    fn watched_part(&self, count: u64, span: Span) -> u64 {
+        self.watched.iter().fold(0, |sum: u64, stretch| sum.saturating_add(inside(count, span, *stretch)))
     }
 
     fn silences(&self) -> Vec<Silences> {
@@ -166,9 +171,7 @@ impl<'t> Driving<'t> {
         let in_calls = union(in_calls);
         told.in_calls_ns = total(&in_calls);
         told.with_compute_ns = without(&in_calls, &self.idle);
-        let to_device = union(to_device);
-        let gaps: Vec<u64> =
-            to_device.windows(2).map(|pair| pair[1].start.saturating_sub(pair[0].end)).collect();
+        let gaps = gaps(to_device);
         told.longest_gap_ns = gaps.iter().copied().max();
         told.mean_gap_ns = gaps.iter().sum::<u64>().checked_div(u64::try_from(gaps.len()).unwrap_or(0));
         Some(told)
@@ -226,6 +229,18 @@ fn watched(timeline: &Timeline, window: Span) -> Vec<(Span, Watched)> {
         })
         .filter(|(span, _)| !span.is_empty())
         .collect()
+}
+
+/// Lengths of the stretches between spans, which may be of no length.
+fn gaps(mut spans: Vec<Span>) -> Vec<u64> {
+    spans.sort_unstable();
+    let mut gaps = Vec::new();
+    let mut end = spans.first().map_or(0, |s| s.start);
+    for span in spans {
+        gaps.extend(span.start.checked_sub(end).filter(|&gap| gap > 0));
+        end = end.max(span.end);
+    }
+    gaps
 }
 
 /// What of `count` events, evenly spread over `span`, lies in `window`.

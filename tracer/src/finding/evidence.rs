@@ -39,7 +39,7 @@ pub(super) fn of(case: &Case<'_>, mechanism: Mechanism, causes: &[&Cause]) -> Ve
         Stage::Schedule => lines.extend(scheduling(timeline, idle.window, &threads)),
         Stage::Launch => {
             lines.extend(calls(idle, &threads));
-            lines.extend(gpu.launches.as_ref().map(questions::launching));
+            lines.extend(gpu.launches.as_ref().map(|l| questions::launching(l, gpu.window_ns)));
         }
         Stage::Driver => {
             lines.extend(calls(idle, &threads));

@@ -92,7 +92,7 @@ fn launches(devices: Devices<'_>, gpus: &[Gpu]) -> Result<String, String> {
                 "launches are not what holds it up"
             };
             let told = match &gpu.launches {
-                Some(launches) => launching(launches),
+                Some(launches) => launching(launches, gpu.window_ns),
                 None => format!("{:.0} launches a second.", idle.launches_per_second?),
             };
             Some(format!(
@@ -112,7 +112,7 @@ fn launches(devices: Devices<'_>, gpus: &[Gpu]) -> Result<String, String> {
 }
 
 /// Launches of one device in sentences.
-pub(super) fn launching(launches: &Launches) -> String {
+pub(super) fn launching(launches: &Launches, window_ns: u64) -> String {
     let mut text = match launches.per_second {
         Some(rate) => format!("{rate:.0} launches a second"),
         None => "Launches were not watched".to_owned(),
@@ -143,7 +143,7 @@ pub(super) fn launching(launches: &Launches) -> String {
     match launches.host_ahead_ns {
         Some(ns) => text.push_str(&format!(
             " The host is ahead of the device, and waits for it, {} of the time.",
-            share(ns, launches.watched_ns)
+            share(ns, window_ns)
         )),
         None => text.push_str(" Whether the host runs ahead is not known: no call that waits was seen."),
     }
@@ -212,7 +212,7 @@ fn copies(devices: Devices<'_>, gpus: &[Gpu]) -> Result<String, String> {
 /// Copies of one device in sentences.
 pub(super) fn copying(copies: &Copies) -> String {
     let way = |way: CopyWay, words: &str| {
-        let bytes = if way.bytes > 0 { format!(" of {} in all", size(way.bytes)) } else { String::new() };
+        let bytes = if way.bytes > 0 { format!(" ({})", size(way.bytes)) } else { String::new() };
         (way.count > 0).then(|| format!("{} {words}{bytes}", way.count))
     };
     let ways = [
@@ -221,10 +221,10 @@ pub(super) fn copying(copies: &Copies) -> String {
         way(copies.other, "elsewhere or unknown where to"),
     ];
     let ways: Vec<String> = ways.into_iter().flatten().collect();
-    let mut text = format!("{} copies", copies.count);
-    if !ways.is_empty() {
-        text.push_str(&format!(": {}", ways.join(", ")));
-    }
+    let mut text = match ways.is_empty() {
+        true => format!("{} copies", copies.count),
+        false => format!("Copies: {}", ways.join(", ")),
+    };
     if let Some(rate) = copies.bytes_per_second {
         text.push_str(&format!("; {:.1} MB a second", rate / 1e6));
     }

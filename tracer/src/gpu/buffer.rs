@@ -61,11 +61,16 @@ impl Buffer {
         }
     }
 
-    /// Everything since the last read. `latest_us`: the driver's clock now, where that is known.
+    /// Everything since the last read. `latest_us` is shown what came and says what the driver's clock stands at
+    /// now, where that is known.
     ///
     /// # Errors
     /// The device did not answer.
-    pub(super) fn read(&mut self, device: &Device<'_>, latest_us: Option<u64>) -> Result<Brought, NvmlError> {
+    pub(super) fn read(
+        &mut self,
+        device: &Device<'_>,
+        latest_us: impl FnOnce(&[Stamped]) -> Option<u64>,
+    ) -> Result<Brought, NvmlError> {
         if self.unsupported.is_some() {
             return Ok(Brought::Unsupported);
         }
@@ -86,6 +91,7 @@ impl Buffer {
             .map(|s| Stamped { stamp_us: s.timestamp, value: number(&s.value) })
             .filter(|s| s.stamp_us > 0)
             .collect();
+        let latest_us = latest_us(&all);
         Ok(self.keep(all, latest_us))
     }
 
@@ -139,6 +145,19 @@ impl Buffer {
         }
         self.garbage.backward += behind.len() as u64;
         kept
+    }
+
+    /// The driver's clock is known now: what was taken from after it is garbage, and the next read goes on from
+    /// the last sample before it.
+    pub(super) fn forget_after(&mut self, latest_us: u64) {
+        if self.last_us <= latest_us {
+            return;
+        }
+        let (good, future) = self.recent.iter().partition::<Vec<Stamped>, _>(|s| s.stamp_us <= latest_us);
+        self.garbage.future += future.len() as u64;
+        self.future.extend(future.iter().map(|s| s.stamp_us));
+        self.last_us = good.last().map_or(0, |s| s.stamp_us);
+        self.recent = good.into();
     }
 
     /// The value nearest to a stamp, if one lies within `tolerance_us`.
@@ -213,6 +232,16 @@ mod tests {
         assert_eq!(buffer.garbage, Garbage { future: 2, ..Garbage::default() });
         // Not garbage after all: the clock they are on was another.
         assert_eq!(buffer.keep(stamps(&[9_000, 9_001]), None), Brought::New(stamps(&[9_000, 9_001])));
+    }
+
+    #[test]
+    fn what_was_taken_from_the_future_is_forgotten_once_the_clock_is_known() {
+        let mut buffer = Buffer::new(Sampling::GpuUtilization);
+        buffer.keep(stamps(&[10, 20, 9_000]), None);
+        buffer.forget_after(25);
+        assert_eq!((buffer.last_us, buffer.garbage.future), (20, 1));
+        assert_eq!(buffer.keep(stamps(&[9_000, 30]), Some(35)), Brought::New(stamps(&[30])));
+        assert_eq!(buffer.garbage, Garbage { future: 1, ..Garbage::default() });
     }
 
     #[test]

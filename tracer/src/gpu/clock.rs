@@ -77,6 +77,8 @@ impl Domain {
 
 /// Reads in a row with nothing but stamps later than the clock after which it is not their clock.
 const STRIKES: u32 = 3;
+/// Fresh stamps that must agree that their clock is none of ours.
+const CONFIRMED: usize = 3;
 /// Lags remembered for a driver whose clock is none of ours.
 const REMEMBERED: usize = 64;
 
@@ -131,10 +133,10 @@ impl StampClock {
     /// The clock's name, or a sentence that says what is done without one; and what must be added to a stamp
     /// for `CLOCK_MONOTONIC`.
     pub(super) fn settled(&self, clocks: Clocks) -> (String, i64) {
-        let offset = match (self.domain, self.lags.iter().min()) {
+        let offset = match (self.domain, self.least_lag()) {
             (Some(domain), _) => i128::from(clocks.monotonic) - i128::from(clocks.on(domain)),
-            (None, Some(least)) => *least,
-            (None, None) => return ("not settled: no fresh sample was seen yet".into(), 0),
+            (None, Some(least)) => least,
+            (None, None) => return ("not settled: too few fresh samples were seen yet".into(), 0),
         };
         let words = self.domain.map_or(
             "not settled: none of the host's clocks, so windows are placed by when their samples arrive",
@@ -143,12 +145,17 @@ impl StampClock {
         (words.into(), i64::try_from(offset).unwrap_or(0))
     }
 
+    /// `None` while too few were seen: a single stamp may be garbage.
+    fn least_lag(&self) -> Option<i128> {
+        self.lags.iter().min().copied().filter(|_| self.lags.len() >= CONFIRMED)
+    }
+
     /// The stamp on `CLOCK_MONOTONIC`; `None` while the driver's clock is not known.
     /// `clocks` must be recent: the offset between two clocks is measured anew each time.
     pub(super) fn monotonic(&self, stamp_us: u64, clocks: Clocks) -> Option<Ns> {
         let lag = match self.domain {
             Some(domain) => lag(stamp_us, clocks.on(domain)),
-            None => lag(stamp_us, clocks.monotonic) - self.lags.iter().min()?,
+            None => lag(stamp_us, clocks.monotonic) - self.least_lag()?,
         };
         u64::try_from(i128::from(clocks.monotonic) - lag).ok()
     }
@@ -203,12 +210,17 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_clock_is_placed_by_its_least_lag() {
+    fn a_foreign_clock_is_placed_by_its_least_lag_once_it_is_sure() {
         let mut clock = observed(7_000_000, true);
-        let later = Clocks { monotonic: NOW.monotonic + 200_000_000, ..NOW };
-        clock.observe(7_166_667, later, PERIOD, true);
-        // The first was seen at once, the second 33 ms late.
-        assert_eq!(clock.monotonic(7_166_667, later), Some(NOW.monotonic + 166_667_000));
+        let at = |ms: u64| Clocks { monotonic: NOW.monotonic + ms * 1_000_000, ..NOW };
+        clock.observe(7_166_667, at(200), PERIOD, true);
+        assert_eq!(clock.monotonic(7_166_667, at(200)), None);
+        clock.observe(7_333_334, at(340), PERIOD, true);
+        // The first was seen at once, the second 33 ms late, the third 7 ms.
+        assert_eq!(clock.monotonic(7_333_334, at(340)), Some(NOW.monotonic + 333_334_000));
+        let (words, offset) = clock.settled(at(340));
+        assert!(words.starts_with("not settled: none of"), "{words}");
+        assert_eq!(offset, 4_993_000_000_000);
     }
 
     #[test]
@@ -252,9 +264,8 @@ mod tests {
             ("boottime".into(), -4_000_000_000_000)
         );
         let (words, offset) = observed(7_000_000, true).settled(NOW);
-        assert!(words.starts_with("not settled"), "{words}");
-        assert_eq!(offset, 4_993_000_000_000);
-        assert_eq!(observed(7_000_000, false).settled(NOW).1, 0);
+        assert!(words.starts_with("not settled: too few"), "{words}");
+        assert_eq!(offset, 0);
     }
 
     #[test]

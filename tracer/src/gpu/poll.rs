@@ -18,6 +18,9 @@ use super::told::Told;
 use super::window::{Moment, Period, Sampled, Windows};
 use crate::trace::{DeviceProcess, Ns, Reading, Record};
 
+/// Stamps looked at for the clock they are on.
+const NEWEST: usize = 3;
+
 /// What is kept of a device between polls.
 #[derive(Debug)]
 pub(super) struct DevicePoll {
@@ -62,9 +65,8 @@ impl DevicePoll {
     /// Looks at the buffers as they stand: the period, the driver's clock, where to go on from; and at what
     /// the device can do.
     pub(super) fn calibrate(&mut self, device: &Device<'_>) {
-        let clocks = Clocks::read();
-        if let Ok(Brought::New(samples)) = self.utilization.read(device, None) {
-            self.learn(&samples, clocks, false);
+        if let Ok(Brought::New(samples)) = self.read(device) {
+            self.learn(&samples, Clocks::read(), false);
         }
         self.gpm = if is_mig(device) {
             Gpm::never("in MIG mode only its instances are measured")
@@ -107,11 +109,11 @@ impl DevicePoll {
         rows: &mut Rows,
         polled: &mut Polled,
     ) -> Result<Moment, NvmlError> {
-        let latest_us = self.clock.latest_us(Clocks::read(), self.period.ns());
-        let brought = self.utilization.read(device, latest_us)?;
+        let brought = self.read(device)?;
         // Refinements: a device may lack either.
+        let (clock, period) = (&self.clock, self.period.ns());
         for buffer in [&mut self.memory, &mut self.power] {
-            drop(buffer.read(device, latest_us));
+            drop(buffer.read(device, |_| clock.latest_us(Clocks::read(), period)));
         }
         let measured = self.gpm.poll(nvml, device, self.index);
         let clocks = Clocks::read();
@@ -185,11 +187,32 @@ impl DevicePoll {
         Ok(())
     }
 
+    /// The utilisation samples. Before they are sifted, they themselves tell the clock they are on.
+    fn read(&mut self, device: &Device<'_>) -> Result<Brought, NvmlError> {
+        let (clock, period) = (&mut self.clock, self.period.ns());
+        self.utilization.read(device, |raw| {
+            let clocks = Clocks::read();
+            // The newest may be garbage: then those before it tell.
+            for sample in raw.iter().rev().take(NEWEST) {
+                if clock.latest_us(clocks, period).is_none() {
+                    clock.observe(sample.stamp_us, clocks, period, false);
+                }
+            }
+            clock.latest_us(clocks, period)
+        })
+    }
+
     fn learn(&mut self, samples: &[Stamped], clocks: Clocks, fresh: bool) {
         let stamps: Vec<u64> = samples.iter().map(|s| s.stamp_us).collect();
         self.period.add(&stamps);
+        let period = self.period.ns();
         if let Some(&newest) = stamps.last() {
-            self.clock.observe(newest, clocks, self.period.ns(), fresh);
+            self.clock.observe(newest, clocks, period, fresh);
+        }
+        if let Some(latest) = self.clock.latest_us(clocks, period) {
+            for buffer in [&mut self.utilization, &mut self.memory, &mut self.power] {
+                buffer.forget_after(latest);
+            }
         }
     }
 

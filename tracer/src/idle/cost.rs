@@ -15,6 +15,9 @@ const WITHIN: u64 = 1 << 10;
 /// Steps of the fit. Few, so that what windows do not tell stays near the first guess.
 const STEPS: usize = 8;
 
+/// First guess for a kernel beside its process's main stream, in averages.
+const BESIDE: f64 = 4.0;
+
 /// Submits of one kind in one window.
 struct Share {
     kind: usize,
@@ -65,9 +68,13 @@ fn shares(runs: &[Run], windows: &[Window], kinds: &BTreeMap<Kind, usize>) -> Ve
 }
 
 /// A grid of four times the blocks takes twice the time: the first fill the device's idle units, further ones
-/// wait for them. Where there is no grid, the average of those that have one.
+/// wait for them. Where there is no grid, the average of those that have one. Beside the stream a process uses
+/// most, kernels mostly wait for other devices in a few blocks, and what little is known of them is that they are
+/// long.
 fn guess(kinds: &BTreeMap<Kind, usize>, number: &[f64]) -> Vec<f64> {
-    let by_grid = |kind: &Kind| (kind.blocks > 0).then(|| real(kind.blocks).sqrt());
+    let main = main_streams(kinds, number);
+    let beside = |kind: &Kind| kind.function != 0 && main.get(&kind.pid).is_some_and(|&s| s != kind.stream);
+    let by_grid = |kind: &Kind| (kind.blocks > 0 && !beside(kind)).then(|| real(kind.blocks).sqrt());
     let (mut sum, mut known) = (0.0, 0.0);
     for (kind, &i) in kinds {
         if let Some(cost) = by_grid(kind) {
@@ -76,7 +83,24 @@ fn guess(kinds: &BTreeMap<Kind, usize>, number: &[f64]) -> Vec<f64> {
         }
     }
     let average = if known > 0.0 { sum / known } else { 1.0 };
-    kinds.keys().map(|kind| by_grid(kind).unwrap_or(average)).collect()
+    let otherwise = |kind: &Kind| if beside(kind) { BESIDE * average } else { average };
+    kinds.keys().map(|kind| by_grid(kind).unwrap_or_else(|| otherwise(kind))).collect()
+}
+
+/// The stream of each process that got most of its kernels.
+fn main_streams(kinds: &BTreeMap<Kind, usize>, number: &[f64]) -> BTreeMap<u32, u64> {
+    let mut counts: BTreeMap<(u32, u64), f64> = BTreeMap::new();
+    for (kind, &i) in kinds.iter().filter(|(kind, _)| kind.function != 0) {
+        *counts.entry((kind.pid, kind.stream)).or_default() += number[i];
+    }
+    let mut main: BTreeMap<u32, (u64, f64)> = BTreeMap::new();
+    for ((pid, stream), count) in counts {
+        let most = main.entry(pid).or_insert((stream, count));
+        if count > most.1 {
+            *most = (stream, count);
+        }
+    }
+    main.into_iter().map(|(pid, (stream, _))| (pid, stream)).collect()
 }
 
 fn step(shares: &[Share], busy: &[f64], costs: &mut [f64]) {

@@ -13,6 +13,10 @@ const BLOCKED_NS: u64 = 100_000;
 /// A synchronise call that found the device done returns within this much running time.
 const RETURN_NS: u64 = 200_000;
 
+/// What a copy of a few bytes to the host takes, and how fast it goes on from there (PCIe 3 x16).
+const COPY_NS: u64 = 15_000;
+const BYTES_PER_NS: u64 = 10;
+
 /// Whether it is about all streams, not one.
 fn of_whole_context(call: &CudaCall) -> bool {
     call.family == CudaFamily::Synchronize && (call.name.contains("Ctx") || call.name.contains("Device"))
@@ -122,6 +126,11 @@ impl<'a> Call<'a> {
             // Its return was not seen: it was over when the thread did something else.
             let over = next.into_iter().chain(submit).min().unwrap_or(end);
             let (waits_to, empty) = done(thread, call, call.exit.unwrap_or(over));
+            // A copy waits for the kernels ahead of it, and then copies.
+            let copying =
+                if call.family == CudaFamily::Copy { COPY_NS + call.bytes / BYTES_PER_NS } else { 0 };
+            let before = |at: Ns| at.saturating_sub(copying).max(call.entry);
+            let (waits_to, empty) = (before(waits_to), before(empty));
             Some(Self { thread: thread.key, pid: thread.pid, call, known, waits_to, empty })
         })
     }
@@ -181,7 +190,7 @@ pub(super) fn synchronise(threads: &[&Thread], runs: &[Run], end: Ns) -> Vec<Eve
         let whole = of_whole_context(call);
         let since = emptied.get(&pid).map(|e| e.0);
         let queued = process.submits.up_to(call.entry).is_some_and(|at| since.is_none_or(|s| at > s));
-        if queued && call.family == CudaFamily::Synchronize && waits_to > call.entry {
+        if queued && waits_to > call.entry {
             events.push(Event { at: call.entry, what: What::Wait(waits_to) });
         }
         let others = || process.threads.iter().filter(|&&other| other != thread);

@@ -55,7 +55,7 @@ fn of_device(
     for window in &windows {
         // Windows ahead of the range are placed too: what they leave queued lasts into it.
         let mut aside = Placing::default();
-        let inside = chosen.contains(window);
+        let inside = chosen.binary_search_by_key(&window.span, |chosen| chosen.span).is_ok();
         let into = if inside { &mut placing } else { &mut aside };
         match window.idle {
             Ok(mass) => carry = place_window(timeline, &edges, window.span, mass, carry, into),

@@ -131,6 +131,8 @@ fn json(
     let (since, ended) = (Cell::new(0), Cell::new(false));
     let mut state = State { take, since: &since, events: 0, found: false, failed: None };
     let source = Metered { inner: input, since: &since, ended: &ended };
+    // A reader of single bytes is quick only over a buffer.
+    let source = BufReader::with_capacity(1 << 16, source);
     let outcome = (&mut state).deserialize(&mut serde_json::Deserializer::from_reader(source));
     let State { events, found, failed, .. } = state;
     if let Some(error) = failed {

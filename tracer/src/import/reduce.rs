@@ -68,8 +68,7 @@ impl Edges {
             direction: call.told.direction(),
             result: None,
             pinned: call.told.pinned,
-            exit_by_next: false,
-            repeats: 0,
+            ..CudaCall::default()
         };
         match known.family {
             CudaFamily::Launch | CudaFamily::GraphLaunch | CudaFamily::Memset | CudaFamily::Copy => {

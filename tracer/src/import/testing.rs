@@ -37,18 +37,17 @@ impl Written {
         self.correlation
     }
 
-    /// What a call led to on device 0.
+    /// What a call led to on device 0, from `when.0` for `when.1`.
     pub(crate) fn device(
         &mut self,
         correlation: u64,
         category: &str,
         name: &str,
         stream: u64,
-        start: u64,
-        length: u64,
+        when: (u64, u64),
         args: &str,
     ) {
-        let ts = (START_US + start).saturating_add_signed(self.shift_us);
+        let (ts, length) = ((START_US + when.0).saturating_add_signed(self.shift_us), when.1);
         self.events.push(format!(
             r#"{{"ph":"X","cat":"{category}","name":"{name}","pid":0,"tid":{stream},"ts":{ts},"dur":{length},"args":{{"correlation":{correlation},"device":0,"context":1,"stream":{stream}{args}}}}}"#
         ));
@@ -62,8 +61,7 @@ impl Written {
             "kernel",
             kernel,
             stream,
-            start,
-            length,
+            (start, length),
             r#","grid":[8,1,1],"block":[128,1,1]"#,
         );
     }

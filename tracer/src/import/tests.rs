@@ -14,9 +14,9 @@ fn small() -> Written {
         written.launch(7, if i == 2 { "relu" } else { "gemm" }, 7, 200 + i * 20, 230 + i * 1000, 900);
     }
     let copy = written.call(7, "cudaMemcpyAsync", 300, 2900);
-    written.device(copy, "gpu_memcpy", "Memcpy DtoH (Device -> Pageable)", 7, 3130, 40, r#","bytes":4096"#);
+    written.device(copy, "gpu_memcpy", "Memcpy DtoH (Device -> Pageable)", 7, (3130, 40), r#","bytes":4096"#);
     let wait = written.call(7, "cudaStreamSynchronize", 3210, 20);
-    written.device(wait, "cuda_sync", "Stream Sync", 7, 3210, 20, "");
+    written.device(wait, "cuda_sync", "Stream Sync", 7, (3210, 20), "");
     written.launch(7, "gemm", 7, 30_000, 30_020, 500);
     written.call(7, "cudaStreamIsCapturing", 30_100, 1);
     written
@@ -267,7 +267,14 @@ fn a_graphs_launch_is_one_submit_with_one_identity() {
         let launch = written.call(7, "cudaGraphLaunch", step * 1000, 20);
         for node in 0..5 {
             let name = format!("node{}", if step == 2 { node + 1 } else { node });
-            written.device(launch, "kernel", &name, 7, step * 1000 + 30 + node * 10, 8, r#","grid":[1,1,1]"#);
+            written.device(
+                launch,
+                "kernel",
+                &name,
+                7,
+                (step * 1000 + 30 + node * 10, 8),
+                r#","grid":[1,1,1]"#,
+            );
         }
     }
     let records = records(&written);
@@ -325,7 +332,7 @@ proptest! {
         bytes[at % length] = byte;
         bytes.truncate(cut.max(1));
         if let Ok((records, _)) = import(&bytes) {
-            build(records);
+            drop(build(records));
         }
     }
 }

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::ops::Range;
 
 use object::elf::{
-    FileHeader32, FileHeader64, PF_X, PT_LOAD, SHF_COMPRESSED, SHN_UNDEF, SHT_DYNSYM, STT_FUNC,
+    FileHeader32, FileHeader64, PF_X, PT_LOAD, SHF_COMPRESSED, SHN_UNDEF, SHT_DYNSYM, STT_FUNC, STT_OBJECT,
 };
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, SectionTable, Sym};
 use object::read::{FileKind, ReadCache, ReadRef, StringTable};
@@ -50,6 +50,18 @@ pub(crate) fn exports(file: File, each: &mut dyn FnMut(Export)) -> Result<(), El
     open(file, &mut Exports(each))
 }
 
+/// Where an exported variable lies, and where the file's first loaded byte does, as the file counts addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Variable {
+    pub(crate) address: u64,
+    pub(crate) first: u64,
+}
+
+/// `None`: the file exports no such variable.
+pub(crate) fn variable(file: File, name: &[u8]) -> Result<Option<Variable>, ElfError> {
+    open(file, &mut Exported(name))
+}
+
 /// Something to do with an ELF file of either class.
 trait Question {
     type Answer;
@@ -68,6 +80,17 @@ struct Parsed<'a, E: FileHeader> {
 impl<'a, E: FileHeader<Endian = Endianness>> Parsed<'a, E> {
     fn sections(&self) -> Result<SectionTable<'a, E, Bounded<'a>>, ElfError> {
         Ok(self.header.sections(self.endian, self.data)?)
+    }
+
+    /// Both tables at once: a read for each of some thousand names would cost more than all of it.
+    fn dynamic_symbols(&self) -> Result<(&'a [E::Sym], StringTable<'a>), ElfError> {
+        let (endian, sections) = (self.endian, self.sections()?);
+        let table =
+            sections.iter().find(|s| s.sh_type(endian) == SHT_DYNSYM).ok_or(ElfError::NoDynamicSymbols)?;
+        let symbols: &'a [E::Sym] = table.data_as_array(endian, self.data)?;
+        let names: &'a [u8] =
+            sections.section(SectionIndex(table.sh_link(endian) as usize))?.data(endian, self.data)?;
+        Ok((symbols, StringTable::new(names, 0, names.len() as u64)))
     }
 }
 
@@ -152,14 +175,7 @@ impl Question for Exports<'_> {
     fn ask<'a, E: FileHeader<Endian = Endianness>>(&mut self, file: &Parsed<'a, E>) -> Result<(), ElfError> {
         let endian = file.endian;
         let segments = file.header.program_headers(endian, file.data)?;
-        let sections = file.sections()?;
-        let table =
-            sections.iter().find(|s| s.sh_type(endian) == SHT_DYNSYM).ok_or(ElfError::NoDynamicSymbols)?;
-        // Both tables at once: a read for each of some thousand names would cost more than all of it.
-        let symbols: &[E::Sym] = table.data_as_array(endian, file.data)?;
-        let names =
-            sections.section(SectionIndex(table.sh_link(endian) as usize))?.data(endian, file.data)?;
-        let names = StringTable::new(names, 0, names.len() as u64);
+        let (symbols, names) = file.dynamic_symbols()?;
         for symbol in symbols {
             if symbol.st_type() != STT_FUNC || symbol.st_shndx(endian) == SHN_UNDEF {
                 continue;
@@ -172,6 +188,31 @@ impl Question for Exports<'_> {
             (self.0)(Export { name, file_offset });
         }
         Ok(())
+    }
+}
+
+struct Exported<'n>(&'n [u8]);
+
+impl Question for Exported<'_> {
+    type Answer = Option<Variable>;
+
+    fn ask<'a, E: FileHeader<Endian = Endianness>>(
+        &mut self,
+        file: &Parsed<'a, E>,
+    ) -> Result<Self::Answer, ElfError> {
+        let endian = file.endian;
+        let (symbols, names) = file.dynamic_symbols()?;
+        let found = symbols.iter().find(|symbol| {
+            symbol.st_type() == STT_OBJECT
+                && symbol.st_shndx(endian) != SHN_UNDEF
+                && symbol.name(endian, names).is_ok_and(|name| name == self.0)
+        });
+        let mut segments = file.header.program_headers(endian, file.data)?.iter();
+        let first = segments.find(|s| s.p_type(endian) == PT_LOAD);
+        Ok(found.zip(first).map(|(symbol, first)| Variable {
+            address: symbol.st_value(endian).into(),
+            first: first.p_vaddr(endian).into(),
+        }))
     }
 }
 

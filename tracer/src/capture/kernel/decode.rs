@@ -7,7 +7,9 @@ use tracer_ebpf::wire::{self, kind};
 
 use super::decode_cuda::{self, HostMemory};
 use super::decode_wait;
+use super::faults::{Count, Faults};
 use super::kallsyms::Entries;
+use super::reclaim::reclaim;
 use super::trap::TrapCost;
 use crate::trace::{
     File, MajorFault, Ns, Record, Sample, Socket, Stack, StackId, StackKind, TargetKind, ThreadExec,
@@ -44,6 +46,8 @@ pub struct Decoder {
     /// What probes add to a call, zeros until measured.
     pub trap: TrapCost,
     pub attached_at: Ns,
+    /// Faults of target processes; the ends of their threads bring some.
+    pub(super) faults: Faults,
 }
 
 #[must_use]
@@ -94,7 +98,12 @@ impl Decoder {
             kind::COLLECTIVE => Record::Collective(self.collective(&read(bytes)?)),
             kind::THREAD => Record::Thread(thread(&read(bytes)?)),
             kind::EXEC => Record::ThreadExec(exec(&read(bytes)?)),
-            kind::EXIT => Record::ThreadExit(exit(&read(bytes)?)),
+            kind::EXIT => {
+                let wire: wire::Exit = read(bytes)?;
+                self.faults.exited(wire.pid, Count { minor: wire.minor_faults, major: wire.major_faults });
+                Record::ThreadExit(exit(&wire))
+            }
+            kind::RECLAIM => Record::Reclaim(reclaim(&read(bytes)?)),
             other => return Err(DecodeError::Kind(other)),
         };
         match &record {
@@ -104,8 +113,14 @@ impl Decoder {
                     self.host_memory.ended(gone.pid);
                 }
             }
-            Record::Thread(seen) if seen.born.is_some() && seen.key.tid == seen.pid => {
-                self.host_memory.born(seen.pid);
+            Record::Thread(seen) if seen.key.tid == seen.pid => {
+                // The first thread of a new process.
+                if let Some(at) = seen.born {
+                    self.host_memory.born(seen.pid);
+                    if seen.kind == TargetKind::Inherited {
+                        self.faults.born(at, seen.pid);
+                    }
+                }
             }
             _ => {}
         }
@@ -223,7 +238,7 @@ mod tests {
         let mut d = Decoder::default();
         assert_eq!(d.decode(&[]), Err(DecodeError::Short { got: 0, wanted: 4 }));
         assert_eq!(d.decode(&99u32.to_le_bytes()), Err(DecodeError::Kind(99)));
-        for k in (1..=kind::EXIT).chain([kind::CUDA_CONTEXT, kind::COLLECTIVE]) {
+        for k in (1..=kind::EXIT).chain([kind::CUDA_CONTEXT, kind::COLLECTIVE, kind::RECLAIM]) {
             for len in 4..64 {
                 let mut bytes = vec![0xffu8; len];
                 bytes[..4].copy_from_slice(&k.to_le_bytes());

@@ -41,6 +41,7 @@ fn class(program: &str) -> LossClass {
         p if p.starts_with("block_") => LossClass::Block,
         p if p.starts_with("cuda_") => LossClass::Cuda,
         p if p.starts_with("ioctl_") => LossClass::Ioctl,
+        p if p.starts_with("read_") => LossClass::File,
         "cpu_sample" => LossClass::Sample,
         _ => LossClass::Fault,
     }

@@ -10,6 +10,7 @@ use super::decode::{Decoder, key};
 use super::decode_wait;
 use super::proc_waits::{self, Sleepers};
 use super::targets::{self, Pids, Stat};
+use crate::capture::process;
 use crate::trace::{Ns, OffCpu, Record, Stack, StackKind, Syscall, ThreadKey};
 
 /// A target thread as `/proc` showed it at the end.
@@ -32,7 +33,7 @@ pub(super) fn look(processes: &HashSet<u32>, pids: &Pids, all: bool) -> HashMap<
                 continue;
             }
             let Some(stat) = targets::stat(pid, tid) else { continue };
-            if !matches!(stat.state, 'R' | 'Z' | 'X') {
+            if stat.state != 'R' && !process::dead(stat.state) {
                 stacks.read(pid, tid);
             }
             let key = ThreadKey { tid, start_ticks: stat.start_ticks };
@@ -75,7 +76,8 @@ pub(super) fn waits(
     }
     for (key, sleeper) in sleepers {
         // Running all along is no wait.
-        if matches!(sleeper.stat.state, 'R' | 'Z' | 'X') || switched.contains(&key) {
+        let state = sleeper.stat.state;
+        if state == 'R' || process::dead(state) || switched.contains(&key) {
             continue;
         }
         open.push(never_switched(decoder, key, sleeper, end));

@@ -9,7 +9,9 @@ use tracer_ebpf::wire::{BlockStats, RanKey, RanValue, TotalKey, TotalValue, cont
 
 use super::CaptureError;
 use super::decode::{key, text};
+use super::reclaim::Reclaims;
 use super::rings::missing;
+use super::settled::Turn;
 use crate::trace::{BlockTotal, Loss, LossCause, LossClass, Ns, RanInstead, Record, Span, WaitTotal};
 
 /// A program reads the epoch and writes its row within microseconds; rows written later than this after the
@@ -42,6 +44,7 @@ pub struct Tables {
     totals: HashMap<MapData, TotalKey, TotalValue>,
     ran: HashMap<MapData, RanKey, RanValue>,
     disks: HashMap<MapData, u32, BlockStats>,
+    reclaims: Reclaims,
     losses: PerCpuArray<MapData, loss::Lost>,
     turn: u32,
     last: Ns,
@@ -59,6 +62,7 @@ impl Tables {
             totals: take(ebpf, "TOTALS")?,
             ran: take(ebpf, "RAN")?,
             disks: take(ebpf, "DISKS")?,
+            reclaims: Reclaims::new(ebpf)?,
             losses: take(ebpf, "LOSSES")?,
             turn: 0,
             last: at,
@@ -76,16 +80,27 @@ impl Tables {
         self.control.set(control::THRESHOLD_NS, ns, 0).map_err(|e| failed("CONTROL", e))
     }
 
-    /// The epoch being filled: rows of all others are complete.
-    pub fn turn(&self) -> u32 {
-        self.turn
+    /// Reads seen from now on belong to this watch.
+    ///
+    /// # Errors
+    /// The map could not be written.
+    pub fn set_watch(&mut self, watch: u64) -> Result<(), CaptureError> {
+        self.control.set(control::WATCH, watch, 0).map_err(|e| failed("CONTROL", e))
+    }
+
+    /// What was written until the programs were taken out.
+    ///
+    /// # Errors
+    /// A map could not be read.
+    pub fn rest(&mut self, end: Ns, sink: &mut dyn FnMut(Record)) -> Result<(), CaptureError> {
+        self.reclaims.rest(end, sink)
     }
 
     /// Turns the tables over and hands out what was added up since the last time.
     ///
     /// # Errors
     /// A map could not be read.
-    pub fn flush(&mut self, now: Ns, sink: &mut dyn FnMut(Record)) -> Result<(), CaptureError> {
+    pub fn flush(&mut self, now: Ns, sink: &mut dyn FnMut(Record)) -> Result<Turn, CaptureError> {
         let span = Span::new(self.last, now);
         self.last = now;
         self.turn = self.turn.wrapping_add(1);
@@ -111,7 +126,10 @@ impl Tables {
                 target: v.target != 0,
             }));
         }
-        self.flush_disks(span, sink)
+        self.flush_disks(span, sink)?;
+        let turn = Turn { epoch: turn, span };
+        self.reclaims.flush(turn, sink)?;
+        Ok(turn)
     }
 
     fn flush_disks(&mut self, span: Span, sink: &mut dyn FnMut(Record)) -> Result<(), CaptureError> {
@@ -169,7 +187,7 @@ where
     M::try_from(map).map_err(|e| failed(name, e))
 }
 
-fn failed(what: &str, error: MapError) -> CaptureError {
+pub(super) fn failed(what: &str, error: MapError) -> CaptureError {
     CaptureError::Kernel { what: what.into(), source: Box::new(error) }
 }
 

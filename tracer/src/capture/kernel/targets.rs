@@ -65,6 +65,17 @@ impl Pids {
         self.byte(tid).is_some_and(|b| b.fetch_or(bits, Ordering::Relaxed) & pid_bits::TARGET == 0)
     }
 
+    /// Whether the thread has a row in the kernel side's table of Python threads.
+    pub fn set_python(&self, tid: u32, has: bool) {
+        if let Some(byte) = self.byte(tid) {
+            if has {
+                byte.fetch_or(pid_bits::PYTHON, Ordering::Relaxed);
+            } else {
+                byte.fetch_and(!pid_bits::PYTHON, Ordering::Relaxed);
+            }
+        }
+    }
+
     #[must_use]
     pub fn contains(&self, tid: u32) -> bool {
         self.byte(tid).is_some_and(|b| b.load(Ordering::Relaxed) & pid_bits::TARGET != 0)
@@ -87,6 +98,8 @@ pub struct Stat {
     pub state: char,
     pub ppid: u32,
     pub flags: u32,
+    pub minor_faults: u64,
+    pub major_faults: u64,
     pub start_ticks: u64,
     pub cpu: u32,
 }
@@ -112,6 +125,8 @@ pub fn parse_stat(line: &str) -> Option<Stat> {
         state: rest.first()?.chars().next()?,
         ppid: rest.get(1)?.parse().ok()?,
         flags: rest.get(6)?.parse().ok()?,
+        minor_faults: rest.get(7)?.parse().ok()?,
+        major_faults: rest.get(9)?.parse().ok()?,
         start_ticks: rest.get(19)?.parse().ok()?,
         cpu: rest.get(36).and_then(|c| c.parse().ok()).unwrap_or(0),
     })
@@ -121,6 +136,12 @@ pub fn parse_stat(line: &str) -> Option<Stat> {
 pub fn stat(pid: u32, tid: u32) -> Option<Stat> {
     let bytes = fs::read(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
     parse_stat(&String::from_utf8_lossy(&bytes))
+}
+
+/// Likewise for the process: the state of its first thread, the faults of all, ended ones too.
+#[must_use]
+pub fn process_stat(pid: u32) -> Option<Stat> {
+    parse_stat(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
 }
 
 /// Threads of a process, empty if it is gone.
@@ -173,7 +194,7 @@ mod tests {
             (stat.comm.as_str(), stat.state, stat.ppid, stat.start_ticks),
             ("a) b (c)", 'S', 7, 12345)
         );
-        assert_eq!(stat.flags, 4_194_560);
+        assert_eq!((stat.flags, stat.minor_faults, stat.major_faults), (4_194_560, 1, 3));
     }
 
     #[test]

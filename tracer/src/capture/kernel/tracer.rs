@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use aya::maps::{Array, MapData};
 use aya::{Ebpf, maps};
-use tracer_ebpf::wire::{CudaState, RunState, ThreadState, call};
+use tracer_ebpf::wire::{CudaState, PythonThread, RunState, ThreadState, call};
 
 use super::CaptureError;
 use super::adopt::Adoption;
@@ -19,6 +19,8 @@ use super::ioctls::Ioctls;
 use super::kallsyms::Entries;
 use super::log::{self, KernelLog};
 use super::now::now;
+use super::python::{Change, Pythons};
+use super::reads::Reads;
 use super::rings::{Rings, missing};
 use super::tables::{Tables, take};
 use super::targets::{self, Pids};
@@ -55,6 +57,8 @@ pub struct Config {
     pub ring_bytes: u32,
     /// The best kind of uprobe links that may be used; what the kernel cannot is not used anyway.
     pub uprobe_links: Way,
+    /// Reads are counted all the time, not in bursts alone.
+    pub reads: bool,
 }
 
 impl Default for Config {
@@ -68,6 +72,7 @@ impl Default for Config {
             adopt_cap: 64,
             ring_bytes: 8 << 20,
             uprobe_links: Way::Many,
+            reads: false,
         }
     }
 }
@@ -82,6 +87,9 @@ pub struct Tracer {
     threads: maps::HashMap<MapData, u32, ThreadState>,
     cuda: maps::HashMap<MapData, u32, CudaState>,
     runs: maps::HashMap<MapData, u32, RunState>,
+    reads: Reads,
+    python: Pythons,
+    python_threads: maps::HashMap<MapData, u32, PythonThread>,
     decoder: Decoder,
     adoption: Adoption,
     ioctls: Ioctls,
@@ -125,6 +133,7 @@ impl Tracer {
         let threads = take(&mut ebpf, "THREADS")?;
         let cuda = take(&mut ebpf, "CUDA")?;
         let runs = take(&mut ebpf, "RUNS")?;
+        let python_threads = take(&mut ebpf, "PYTHON")?;
         let cpus = aya::util::online_cpus()
             .map_err(|(path, e)| CaptureError::Kernel { what: path.into(), source: Box::new(e) })?;
         let mut statuses = probes::attach(&mut ebpf, &btf, &kernel, config.sample_hz, &cpus);
@@ -135,6 +144,7 @@ impl Tracer {
         }
         let driver = host::has_majors(&config.nvidia_majors);
         let ioctls = Ioctls::new(&mut ebpf, &mut statuses, config.ioctls, driver, attached_at)?;
+        let reads = Reads::new(&mut ebpf, config.reads, &statuses)?;
         let mut tracer = Self {
             uprobes: Uprobes::new(copies, links),
             rings,
@@ -143,6 +153,9 @@ impl Tracer {
             threads,
             cuda,
             runs,
+            reads,
+            python: Pythons::default(),
+            python_threads,
             decoder: Decoder::new(Entries::running(), attached_at),
             adoption: Adoption::new(config.adopt_cap),
             ioctls,
@@ -156,6 +169,7 @@ impl Tracer {
             all: config.all,
             ebpf,
         };
+        tracer.watch_reads(attached_at)?;
         if config.all {
             for pid in targets::processes() {
                 tracer.add_process(pid, TargetKind::Named)?;
@@ -227,6 +241,7 @@ impl Tracer {
             return Ok(());
         }
         self.processes.insert(pid);
+        self.decoder.faults.add(now(), pid);
         // Threads born while the list was read are on the next one, or children of targets already.
         loop {
             let mut added = false;
@@ -314,10 +329,12 @@ impl Tracer {
     /// # Errors
     /// A ring could not be read.
     pub fn drain(&mut self, sink: &mut dyn FnMut(Record)) -> Result<(), CaptureError> {
+        let at = now();
         for record in self.pending.drain(..) {
+            self.python.see(at, &record);
             sink(record);
         }
-        let Self { rings, decoder, adoption, processes, undecodable, pids, .. } = self;
+        let Self { rings, decoder, adoption, processes, undecodable, pids, python, reads, .. } = self;
         rings.drain(|bytes| match decoder.decode(bytes) {
             Ok(record) => {
                 if let Record::Thread(seen) = &record
@@ -325,6 +342,8 @@ impl Tracer {
                 {
                     processes.insert(seen.pid);
                 }
+                python.see(at, &record);
+                reads.see(&record);
                 let adopted = adoption.see(&record, pids);
                 sink(record);
                 if let Some(seen) = adopted {
@@ -351,12 +370,47 @@ impl Tracer {
         if let Some(log) = &mut self.log {
             log.flush();
         }
-        self.tables.flush(at, sink)?;
-        self.ioctls.tick(&mut self.ebpf, self.tables.turn(), at, sink)?;
+        self.reads.before_turn(at, &mut self.ebpf);
+        let turn = self.tables.flush(at, sink)?;
+        self.ioctls.tick(&mut self.ebpf, turn.epoch, at, sink)?;
+        self.reads.flush(turn, sink)?;
+        self.watch_reads(at)?;
+        self.decoder.faults.tick(at, sink);
+        self.look_at_pythons(at);
         if at >= self.losses_at + LOSSES_EVERY {
             self.losses(at, sink)?;
         }
         Ok(())
+    }
+
+    fn watch_reads(&mut self, at: Ns) -> Result<(), CaptureError> {
+        if let Some(watch) = self.reads.after_turn(at) {
+            self.tables.set_watch(watch)?;
+            self.reads.begin(&mut self.ebpf);
+        }
+        Ok(())
+    }
+
+    /// Tells the kernel side where the interpreters of Python threads are.
+    fn look_at_pythons(&mut self, at: Ns) {
+        for Change { tid, thread } in self.python.tick(at) {
+            let has = match thread {
+                // A full table leaves the thread to its native addresses alone.
+                Some(row) => self.python_threads.insert(tid, row, 0).is_ok(),
+                None => false,
+            };
+            self.pids.set_python(tid, has);
+            if !has && let Err(error) = self.python_threads.remove(&tid) {
+                tracing::debug!(%error, tid, "a thread without Python");
+            }
+        }
+    }
+
+    /// What the kernel side last took for the Python frame and instruction of a thread that is off its
+    /// processor; 0 without Python, `None` for a thread it has not seen.
+    #[must_use]
+    pub fn python_place(&self, tid: u32) -> Option<u64> {
+        self.threads.get(&tid, 0).ok().map(|state| state.key_python)
     }
 
     fn losses(&mut self, at: Ns, sink: &mut dyn FnMut(Record)) -> Result<(), CaptureError> {
@@ -390,8 +444,12 @@ impl Tracer {
         // A program may be in the middle of a record, behind which a ring cannot be read.
         std::thread::sleep(LAST_RUN);
         self.drain(sink)?;
-        self.tables.flush(now(), sink)?;
-        self.ioctls.finish(self.tables.turn(), end, sink)?;
+        let turn = self.tables.flush(now(), sink)?;
+        self.tables.rest(end, sink)?;
+        self.ioctls.finish(turn.epoch, end, sink)?;
+        self.reads.flush(turn, sink)?;
+        self.reads.rest(sink)?;
+        self.decoder.faults.finish(end, sink);
         self.losses(now(), sink)?;
         open::waits(&self.threads, &self.decoder, sleepers, &switched, end, sink)?;
         open::cuda(&self.cuda, &self.runs, &mut self.decoder, sink)?;

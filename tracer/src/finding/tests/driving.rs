@@ -152,7 +152,7 @@ fn copies_are_told_by_bytes_memory_gaps_and_what_ran_beside() {
     let answer = &report.questions[3];
     assert!(answer.known);
     for part in [
-        "3 copies: 3 to the device of 3.0 MB in all; 3.0 MB a second.",
+        "Copies: 3 to the device (3.0 MB); 3.0 MB a second.",
         "Between two to the device lie 0.20 s on average, 0.30 s at most.",
         "1 pinned, 1 pageable, 1 not seen",
         "50.0 % of the 0.30 s",

@@ -94,7 +94,7 @@ fn draw(page: &mut Page, depth: usize, link: &Link, frames: usize) {
         (tid, 0) => format!("thread {tid}"),
         (tid, pid) => format!("thread {tid} of pid {pid}"),
     };
-    let (state, what) = (page.name(&link.state, 16), page.safe(&link.what).into_owned());
+    let (state, what) = (page.name(&link.state, 24), page.safe(&link.what).into_owned());
     let lead = format!("{}{branch}", indent(depth));
     let text = format!("{who} ({thread}) {state}: {what}");
     page.paragraph(&lead, Ink::Plain, &text);

@@ -77,8 +77,11 @@ fn reason(page: &Page, gpu: &Gpu, first: &Line<'_>) -> String {
     let mut text = format!("{points} points of it waited for {name} ({gloss})");
     let largest = first.causes.iter().max_by_key(|c| c.ns).copied();
     if let Some(culprit) = largest.and_then(|c| c.culprit.as_ref()) {
-        let (_, tie) = word::culprit(culprit);
-        text.push_str(&format!(" {tie} {}", page.name(&culprit.name, page.columns / 2)));
+        let tie = match first.mechanism {
+            Mechanism::PeerCollective => ":".to_owned(),
+            _ => format!(" {}", word::culprit(culprit).1),
+        };
+        text.push_str(&format!("{tie} {}", page.name(&culprit.name, page.columns / 2)));
     }
     if let Some(who) = largest.and_then(|c| who(page, c)) {
         text.push_str(", ");
@@ -93,7 +96,9 @@ fn who(page: &Page, cause: &Cause) -> Option<String> {
     // The last link may be an interrupt, which has no thread.
     let leaf = cause.chain.iter().rev().find(|l| l.pid != 0)?;
     let comm = page.name(&feeder.comm, 20);
-    Some(if leaf.pid != feeder.pid {
+    Some(if cause.mechanism == Mechanism::PeerCollective {
+        format!("by pid {} ({comm})", feeder.pid)
+    } else if leaf.pid != feeder.pid {
         format!("worker processes of pid {} ({comm})", feeder.pid)
     } else if leaf.tid != feeder.tid {
         format!("threads of pid {} ({comm})", feeder.pid)

@@ -1,10 +1,11 @@
 //! Loading and attaching one program after another; one that fails takes none of the others with it.
 
 use aya::programs::perf_event::{PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent};
+use aya::programs::tp_btf::BtfTracePointLinkId;
 use aya::programs::{BtfTracePoint, KProbe, PerfEvent, Program, ProgramError, TracePoint, UProbe};
 use aya::{Btf, Ebpf};
 
-use super::{Hook, PROBES, Probe};
+use super::{Hook, PROBES, Probe, UNANNOUNCED};
 use crate::capture::kernel::btf::Kernel;
 use crate::capture::kernel::kprobes;
 use crate::trace::ProbeStatus;
@@ -30,6 +31,12 @@ pub fn attach(ebpf: &mut Ebpf, btf: &Btf, kernel: &Kernel, sample_hz: u64, cpus:
             reason: result.err().unwrap_or_default(),
         });
     }
+    let unannounced = |(name, reason): &(&str, &str)| ProbeStatus {
+        name: (*name).into(),
+        attached: false,
+        reason: (*reason).into(),
+    };
+    statuses.extend(UNANNOUNCED.iter().map(unannounced));
     statuses
 }
 
@@ -48,6 +55,10 @@ fn start(ebpf: &mut Ebpf, btf: &Btf, probe: &Probe, hz: u64, cpus: &[u32]) -> Re
             let program: &mut BtfTracePoint = program.try_into()?;
             program.load(name, btf)?;
             program.attach()?;
+        }
+        Hook::OnDemand { name, .. } => {
+            let program: &mut BtfTracePoint = program.try_into()?;
+            program.load(name, btf)?;
         }
         Hook::Clock => {
             every_cpu(program.try_into()?, SoftwareEvent::CpuClock, SamplePolicy::Frequency(hz), cpus)?;
@@ -72,6 +83,35 @@ fn start(ebpf: &mut Ebpf, btf: &Btf, probe: &Probe, hz: u64, cpus: &[u32]) -> Re
         }
     }
     Ok(())
+}
+
+/// Programs that are attached for a while.
+#[derive(Debug, Default)]
+pub struct OnDemand(Vec<(&'static str, BtfTracePointLinkId)>);
+
+impl OnDemand {
+    /// # Errors
+    /// One could not be attached; those that could are in place until [`Self::detach`].
+    pub fn attach(&mut self, ebpf: &mut Ebpf, names: &[&'static str]) -> Result<(), ProgramError> {
+        for name in names {
+            let program: &mut BtfTracePoint =
+                ebpf.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()?;
+            self.0.push((name, program.attach()?));
+        }
+        Ok(())
+    }
+
+    /// Lets go of what is attached, last attached first.
+    pub fn detach(&mut self, ebpf: &mut Ebpf) {
+        while let Some((name, link)) = self.0.pop() {
+            let program = ebpf.program_mut(name).map(<&mut BtfTracePoint>::try_from);
+            if let Some(Ok(program)) = program
+                && let Err(error) = program.detach(link)
+            {
+                tracing::warn!(program = name, %error, "detach");
+            }
+        }
+    }
 }
 
 fn every_cpu(

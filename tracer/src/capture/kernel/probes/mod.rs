@@ -3,7 +3,7 @@
 
 mod attach;
 
-pub use attach::{attach, detach, detach_one};
+pub use attach::{OnDemand, attach, detach, detach_one};
 
 use std::path::Path;
 
@@ -18,6 +18,8 @@ const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 pub enum Hook {
     /// A BTF tracepoint whose prototype has one of `arguments` arguments.
     Tracepoint { name: &'static str, arguments: &'static [usize] },
+    /// The same, loaded with the others and attached only while `Tracer` wants it: it runs too often to stay.
+    OnDemand { name: &'static str, arguments: &'static [usize] },
     /// The software clock on every processor, at the configured rate.
     Clock,
     /// Every major fault, by the software event.
@@ -108,6 +110,35 @@ const IOCTL_BY_DESCRIPTOR: &[&str] =
 /// The programs of the system call `ioctl` and the events they are attached to.
 pub const SYSCALL_IOCTL: [(&str, &str); 2] =
     [("ioctl_sysenter", "sys_enter_ioctl"), ("ioctl_sysexit", "sys_exit_ioctl")];
+const READ: &[&str] = &[
+    "task_files",
+    "regs_orig_ax",
+    "regs_di",
+    "files_fdt",
+    "fdt_max",
+    "fdt_fd",
+    "file_inode",
+    "file_dentry",
+    "inode_sb",
+    "inode_ino",
+    "inode_mode",
+    "dentry_hash",
+    "dentry_name",
+    "dentry_parent",
+    "sb_dev",
+    "sb_magic",
+];
+
+/// Nothing of the event itself is read.
+const ANY: &[usize] = &[0, 1, 2, 3, 4, 5, 6, 7, 8];
+/// Pages freed come first; from 7.0 on the cgroup follows.
+const FREED: &[usize] = &[1, 2];
+
+/// What no kernel so far announces, and how it is told instead.
+pub const UNANNOUNCED: &[(&str, &str)] = &[(
+    "swap_in",
+    "this kernel has no tracepoint for swapping in; it is told from the kernel stacks of waits",
+)];
 
 /// Every program of the object.
 pub const PROBES: &[Probe] = &[
@@ -124,6 +155,14 @@ pub const PROBES: &[Probe] = &[
     Probe { variant_of: Some("block_issue"), ..tracepoint("block_issue_q", "block_rq_issue", &[2], DISK) },
     tracepoint("block_complete", "block_rq_complete", &[3], DISK),
     tracepoint("filemap_fault", "mm_filemap_fault", &[2], FAULT),
+    tracepoint("reclaim_begin", "mm_vmscan_direct_reclaim_begin", ANY, &["task_start"]),
+    tracepoint("reclaim_end", "mm_vmscan_direct_reclaim_end", FREED, &["task_start"]),
+    tracepoint("memcg_begin", "mm_vmscan_memcg_reclaim_begin", ANY, &["task_start"]),
+    tracepoint("memcg_end", "mm_vmscan_memcg_reclaim_end", FREED, &["task_start"]),
+    tracepoint("compact_begin", "mm_compaction_begin", ANY, &["task_start"]),
+    tracepoint("compact_end", "mm_compaction_end", ANY, &["task_start"]),
+    on_demand("read_enter", "sys_enter", &[2], READ),
+    on_demand("read_exit", "sys_exit", &[2], READ),
     Probe { program: "major_fault", hook: Hook::MajorFaults, fields: &["task_start"], variant_of: None },
     Probe { program: "cpu_sample", hook: Hook::Clock, fields: &["task_start"], variant_of: None },
     Probe { program: "cuda_submit", hook: Hook::Uprobe, fields: &["task_start"], variant_of: None },
@@ -148,13 +187,22 @@ const fn tracepoint(
     Probe { program, hook: Hook::Tracepoint { name, arguments }, fields, variant_of: None }
 }
 
+const fn on_demand(
+    program: &'static str,
+    name: &'static str,
+    arguments: &'static [usize],
+    fields: &'static [&'static str],
+) -> Probe {
+    Probe { program, hook: Hook::OnDemand { name, arguments }, fields, variant_of: None }
+}
+
 impl Probe {
     /// Whether the running kernel has what this program needs.
     ///
     /// # Errors
     /// The reason, in one sentence.
     pub fn requirements(&self, kernel: &Kernel) -> Result<(), String> {
-        if let Hook::Tracepoint { name, arguments } = self.hook {
+        if let Hook::Tracepoint { name, arguments } | Hook::OnDemand { name, arguments } = self.hook {
             match kernel.tracepoint_arguments(name) {
                 None => return Err(format!("this kernel has no tracepoint {name}")),
                 Some(n) if !arguments.contains(&n) => {
