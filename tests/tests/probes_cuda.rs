@@ -84,7 +84,7 @@ fn sums_hold(seen: &Observed) {
 fn launches_say_function_grid_and_stream() {
     let (device, board) = (SimulatedDevice::new(&[]), Board::new());
     let prepare = |cuda: &Library| {
-        cuda.context(4, 0);
+        let _context = cuda.context(4, 0);
         for (at, made) in
             [cuda.function("a_1us"), cuda.function("b_1us"), cuda.stream()].into_iter().enumerate()
         {
@@ -128,7 +128,7 @@ fn ten_thousand_launches_are_few_records() {
     const LAUNCHES: u64 = 10_000;
     let (device, board) = (SimulatedDevice::new(&[]), Board::new());
     let prepare = |cuda: &Library| {
-        cuda.context(0, 0);
+        let _context = cuda.context(0, 0);
         board.set(0, cuda.function("k_1ns") as u64);
     };
     let scenario = |cuda: &Library| {
@@ -156,7 +156,7 @@ fn copies_say_direction_bytes_and_whether_pinned() {
     // In a process that begins while it is watched, so that all that was pinned is known.
     let scenario = |cuda: &Library| {
         let inner = Child::fork(|| {
-            cuda.context(4, 0);
+            let _context = cuda.context(4, 0);
             let (bytes, stream) = (4 * MIB, cuda.stream());
             let on_device = cuda.made("cuMemAlloc_v2", &[bytes]);
             let pinned = cuda.made("cuMemHostAlloc", &[bytes, 0]);
@@ -209,7 +209,7 @@ fn copies_say_direction_bytes_and_whether_pinned() {
 fn memsets_and_graphs_are_counted_beside_launches() {
     let (device, board) = (SimulatedDevice::new(&[]), Board::new());
     let prepare = |cuda: &Library| {
-        cuda.context(4, 0);
+        let _context = cuda.context(4, 0);
         let (stream, kernel) = (cuda.stream(), cuda.function("k_1us"));
         cuda.ok("cuStreamBeginCapture_v2", &[stream, 0]);
         cuda.launch(kernel, [1; 3], stream);
@@ -243,7 +243,7 @@ fn queries_are_records_when_their_result_is_news() {
     const POLLS: u64 = 2_000;
     let (device, board) = (SimulatedDevice::new(&[]), Board::new());
     let prepare = |cuda: &Library| {
-        cuda.context(4, 0);
+        let _context = cuda.context(4, 0);
         board.set(0, cuda.stream() as u64);
         board.set(1, cuda.made("cuEventCreate", &[0]) as u64);
         board.set(2, cuda.function("k_2s") as u64);
@@ -297,7 +297,7 @@ fn queries_are_records_when_their_result_is_news() {
 fn a_launch_that_blocks_is_a_call() {
     let (device, board) = (SimulatedDevice::new(&[("WHYIDLE_SIM_DEPTH", "4")]), Board::new());
     let prepare = |cuda: &Library| {
-        cuda.context(4, 0);
+        let _context = cuda.context(4, 0);
         board.set(0, cuda.function("lazy40ms_k_1us") as u64);
         board.set(1, cuda.function("k_10ms") as u64);
         board.set(2, cuda.stream() as u64);
@@ -420,7 +420,7 @@ fn collectives_say_who_meets_whom() {
         // Two processes with a rank each.
         let ranks = [0_usize, 1].map(|rank| {
             let mut child = Child::fork(|| {
-                cuda.context(4, rank);
+                let _context = cuda.context(4, rank);
                 let (stream, mut comm) = (cuda.stream(), 0_usize);
                 init_rank(&nccl, &mut comm, 2, &id, rank);
                 for _ in 0..3 {

@@ -75,6 +75,7 @@ impl Watches {
                     seconds(window.start.saturating_sub(burst.end))
                 ),
                 launch_bound: true,
+                in_waits: false,
                 feeder: burst.feeder,
             },
             None => UnplacedIdle {
@@ -82,6 +83,7 @@ impl Watches {
                 ns: idle,
                 reason: format!("launches were not watched{why}"),
                 launch_bound: false,
+                in_waits: false,
                 feeder: None,
             },
         }

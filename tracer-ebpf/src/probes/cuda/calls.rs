@@ -1,9 +1,7 @@
 //! Calls that have a return: which are worth a record.
 
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
-use tracer_ebpf::wire::cuda::{
-    Handle, NOT_READY, QUERIES, Query, Recorded, call_flags, family, shape,
-};
+use tracer_ebpf::wire::cuda::{Handle, NOT_READY, QUERIES, Query, Recorded, call_flags, family, shape};
 use tracer_ebpf::wire::{CudaCall, CudaState, SILENCE_NS, kind, loss};
 
 use super::thread::{kept_stack, run};

@@ -146,7 +146,7 @@ fn what_is_no_driver_is_named_with_the_reason() {
     for (bytes, reason) in [
         (b"".to_vec(), "not an ELF file"),
         (b"#!/bin/sh\n".to_vec(), "not an ELF file"),
-        (library(&[("main", 0)]), "exports no function of the CUDA driver"),
+        (library(&[("main", 0)]), "exports none of the functions that are probed"),
         (library(DRIVER)[..100].to_vec(), "damaged ELF file"),
     ] {
         let error = read(&bytes).unwrap_err().to_string();

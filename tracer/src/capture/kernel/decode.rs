@@ -241,7 +241,7 @@ mod tests {
                 bytes[..4].copy_from_slice(&k.to_le_bytes());
                 let decoded = d.decode(&bytes);
                 assert!(
-                    decoded.is_err() || k == kind::STACK || len >= size_of::<wire::Exit>(),
+                    decoded.is_err() || k == kind::STACK || len >= size_of::<wire::CudaContext>(),
                     "kind {k}, {len} bytes: {decoded:?}"
                 );
             }

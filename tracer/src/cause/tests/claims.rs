@@ -59,7 +59,7 @@ fn the_driver_claims_its_ioctls_and_calls() {
         wait(node, |w| ioctl(w).woken_by(WORKER).with(|o| o.waker.as_mut().unwrap().in_nvidia_ioctl = true));
     let holder = Culprit { kind: CulpritKind::Process, name: "worker".into() };
     assert_eq!((locked.mechanism, locked.culprit), (Mechanism::DriverLock, Some(holder)));
-    assert_eq!(locked.chain[0].what, "ioctl RM_CONTROL FB_GET_INFO_V2");
+    assert_eq!(locked.chain[0].what, "waits for worker 20 (ioctl RM_CONTROL FB_GET_INFO_V2)");
     // Nobody's records were kept: the name is all there is.
     let stranger = |t: TraceBuilder| node(t).bystander(900, 900, "nvidia-smi");
     let by =
