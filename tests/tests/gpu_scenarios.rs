@@ -9,14 +9,14 @@ use serial_test::file_serial;
 use whyidle::eval::{Score, gaps, score, union};
 use whyidle::idle::{DeviceIdle, Known, locate};
 use whyidle::timeline::build;
-use whyidle::trace::{Reader, Span};
+use whyidle::trace::{Reader, Span, Watched};
 use whyidle_tests::binary;
 use whyidle_tests::cuda::{BLOCKING_SYNC, Cuda};
 use whyidle_tests::device::SimulatedDevice;
 use whyidle_tests::privileged::Child;
 
 /// How long each job is recorded.
-const DURATION: &str = "2500ms";
+const DURATION: &str = "4000ms";
 /// Where a call proves the device empty, and elsewhere.
 const PROVED: f64 = 0.95;
 const INFERRED: f64 = 0.75;
@@ -108,13 +108,25 @@ fn record(device: &SimulatedDevice, children: &mut [Child]) -> Found {
 
     let timeline = build(Reader::open(&trace).expect("a trace").map(|r| r.expect("a record")));
     let idle = locate(&timeline, None).remove(0).idle;
+    // Attaching takes a part of a short recording; what is placed without calls is another matter.
+    let watched = timeline.cuda_watches.iter().filter(|w| w.watched == Watched::All).map(|w| w.at).max();
+    let watched = watched.expect("calls were watched");
+    let mut readings = timeline.devices[&0].readings.iter().map(|r| r.span.start);
+    let from = readings.find(|&start| start >= watched).expect("a window with calls");
+    assert!(
+        from < idle.window.end - idle.window.len() / 4,
+        "too little was watched: {from} of {:?}",
+        idle.window
+    );
     let busy = truth.busy.iter().map(|b| Span::new(b.start, b.end));
     // What is not known is nobody's.
     let unknown = idle.unknown.iter().map(|u| u.0);
     let outside = [Span::new(0, idle.window.start), Span::new(idle.window.end, u64::MAX)];
     let idle_truly = gaps(&union(busy.chain(unknown).chain(outside).collect()));
-    let placed = union(idle.placed.iter().map(|p| p.span).collect());
+    let watched = Span::new(from, u64::MAX);
+    let placed = union(idle.placed.iter().filter_map(|p| p.span.intersect(watched)).collect());
     let true_ns = idle_truly.iter().map(|s| s.len()).sum();
+    let idle_truly: Vec<Span> = idle_truly.iter().filter_map(|s| s.intersect(watched)).collect();
     Found { placed: score(&placed, &idle_truly), true_ns, idle }
 }
 

@@ -62,7 +62,8 @@ fn programs_are_far_from_the_verifiers_limit() {
     assert!(!verified.is_empty());
     for (name, instructions) in verified {
         println!("{name}: {instructions} instructions walked");
-        assert!(instructions < 200_000, "{name}: {instructions}");
+        // The kernel walks a million at most.
+        assert!(instructions < 400_000, "{name}: {instructions}");
     }
 }
 

@@ -8,6 +8,7 @@ use super::cuda::bypass::Bypass;
 use super::cuda::policy::{Change, Cost, Mode, Policy};
 use super::cuda::runtime::is_runtime_call;
 use super::cuda::{EntryPoint, Layer, Libraries, Library, LibraryError, driver_code, runtimes};
+use super::host;
 use super::kernel::trap::TrapCost;
 use super::kernel::undo::Detaching;
 use super::kernel::uprobes::{Attach, Runs};
@@ -203,18 +204,19 @@ impl DriverCalls {
             library.missing.len()
         );
         tracing::debug!("{name}: has no {}", library.missing.join(", "));
-        let watched = match self.policy.watched() {
+        let (watched, change) = match self.policy.watched() {
             // Nothing is left of the budget for another library either.
-            Watched::Nothing if !self.found.is_empty() => Watched::Nothing,
-            Watched::Nothing => {
-                let change = self.policy.begin(at);
-                self.say(change, sink);
-                Watched::All
-            }
-            watched => watched,
+            Watched::Nothing if !self.found.is_empty() => (Watched::Nothing, None),
+            Watched::Nothing => (Watched::All, Some(self.policy.begin(at))),
+            watched => (watched, None),
         };
         for layer in layers(watched) {
             self.attach(&library, *layer, tracer, sink);
+        }
+        if let Some(mut change) = change {
+            // Loading and attaching takes up to a second, in which nothing is seen yet.
+            change.watch.at = host::now();
+            self.say(change, sink);
         }
         self.found.push(library);
         self.bypass.begin(at);

@@ -54,7 +54,7 @@ pub(super) struct Gap {
 /// Walks `window` as if a weight of one cost `cost` (in 2^-20 ns), hands over its gaps in order, and gives the state at
 /// its end.
 fn sweep(window: Span, events: &[Event], carry: Carry, cost: u64, mut gap: impl FnMut(Gap)) -> Carry {
-    let busy = |weight: u64| u128::from(weight) * u128::from(cost) >> FRACTION;
+    let busy = |weight: u64| (u128::from(weight) * u128::from(cost)) >> FRACTION;
     let left = busy(carry.units) / u128::from(UNIT);
     let mut done = window.start.saturating_add(narrow(left));
     let mut covered = done;
@@ -88,7 +88,7 @@ fn sweep(window: Span, events: &[Event], carry: Carry, cost: u64, mut gap: impl 
         }
     }
     gap(covered, window.end, empty);
-    let left = u128::from(done.saturating_sub(window.end)) * u128::from(UNIT) << FRACTION;
+    let left = (u128::from(done.saturating_sub(window.end)) * u128::from(UNIT)) << FRACTION;
     let units = left.checked_div(u128::from(cost)).map_or(0, narrow);
     Carry { units, empty }
 }

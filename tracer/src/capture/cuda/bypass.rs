@@ -91,7 +91,7 @@ mod tests {
 
     fn bypass() -> Bypass {
         let mut bypass = Bypass::default();
-        bypass.maps(7, vec![0x1000..0x2000]);
+        bypass.maps(7, std::iter::once(0x1000..0x2000).collect());
         bypass.begin(SECOND);
         bypass.see(&stack(1, 0x1800));
         bypass.see(&stack(2, 0x2800));
