@@ -309,7 +309,8 @@ fn a_launch_that_blocks_is_a_call() {
         for _ in 0..5 {
             cuda.launch(slow, [1; 3], stream);
         }
-        cuda.ok("cuModuleLoadData", &[(&raw mut *&mut 0_usize).addr(), c"load_20ms".as_ptr().addr()]);
+        let mut module = 0_usize;
+        cuda.ok("cuModuleLoadData", &[(&raw mut module).addr(), c"load_20ms".as_ptr().addr()]);
     };
     let Some(seen) = watched(&[&device.cuda()], prepare, scenario) else { return };
     sums_hold(&seen);

@@ -67,6 +67,6 @@ pub unsafe extern "C" fn nvmlDeviceGetCurrentClocksThrottleReasons(
         let recent = signal::Recent::new(&library.timeline, index, since, now);
         let idle = recent.utilization(now, library.period_ns) == 0;
         // SAFETY: the caller's pointer, as the API demands it.
-        unsafe { give(reasons, library.timeline.state(index).throttle | u64::from(idle) * THROTTLE_IDLE) }
+        unsafe { give(reasons, library.timeline.state(index).throttle | (u64::from(idle) * THROTTLE_IDLE)) }
     })
 }
