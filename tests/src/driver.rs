@@ -1,10 +1,8 @@
 //! A process that calls the simulated CUDA driver, over and over, until it is told to stop.
 
-use std::ffi::{CString, c_int, c_void};
 use std::fs;
 use std::io::Read as _;
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -12,57 +10,10 @@ use std::time::{Duration, Instant};
 use whyidle::capture::cuda::{Libraries, Library};
 
 use crate::device::SimulatedDevice;
+use crate::library;
 
 /// Longest that anything here is waited for.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Entry points by name.
-#[derive(Clone, Copy, Debug)]
-pub struct Cuda(*mut c_void);
-
-/// Calls an entry point with the driver API's convention and asserts success.
-#[macro_export]
-macro_rules! cuda_call {
-    ($cuda:expr, $name:literal($($value:expr => $type:ty),*)) => {{
-        let address = $cuda.address($name);
-        // SAFETY: an exported entry point with the driver API's signature.
-        let entry: unsafe extern "C" fn($($type),*) -> std::ffi::c_int = unsafe { std::mem::transmute(address) };
-        // SAFETY: the values are of the API's kinds and pointers are valid.
-        let code = unsafe { entry($($value),*) };
-        assert_eq!(code, 0, $name);
-    }};
-}
-
-impl Cuda {
-    /// Loads a library into this process.
-    ///
-    /// # Panics
-    /// It cannot be loaded.
-    #[must_use]
-    pub fn load(path: &Path) -> Self {
-        let name = CString::new(path.as_os_str().as_bytes()).expect("no NUL");
-        // SAFETY: loads a library of this workspace.
-        let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
-        assert!(!library.is_null(), "{} cannot be loaded", path.display());
-        Self(library)
-    }
-
-    #[must_use]
-    pub fn is_null(&self) -> bool {
-        self.0.is_null()
-    }
-
-    /// # Panics
-    /// The name is not exported.
-    #[must_use]
-    pub fn address(&self, name: &str) -> *mut c_void {
-        let text = CString::new(name).expect("no NUL");
-        // SAFETY: an open library and a C string.
-        let address = unsafe { libc::dlsym(self.0, text.as_ptr()) };
-        assert!(!address.is_null(), "{name} is not exported");
-        address
-    }
-}
 
 /// What a job does between two looks at whether it shall stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,28 +167,18 @@ impl Drop for Job {
 }
 
 fn steps(step: Step, path: &Path, stop: &OwnedFd) -> u64 {
-    let cuda = Cuda::load(path);
-    cuda_call!(cuda, "cuInit"(0 => u32));
-    let (mut context, mut module, mut function, mut address) = (0_usize, 0_usize, 0_usize, 0_usize);
-    cuda_call!(cuda, "cuCtxCreate_v2"(&raw mut context => *mut usize, 0 => u32, 0 => c_int));
-    cuda_call!(cuda, "cuModuleLoadData"(&raw mut module => *mut usize, c"k_10us".as_ptr().cast() => *const c_void));
-    cuda_call!(cuda, "cuModuleGetFunction"(
-        &raw mut function => *mut usize, module => usize, c"k_10us".as_ptr() => *const libc::c_char));
-    cuda_call!(cuda, "cuMemAlloc_v2"(&raw mut address => *mut usize, 8 => usize));
-    let launch = || {
-        let none = std::ptr::null_mut::<c_void>();
-        cuda_call!(cuda, "cuLaunchKernel"(function => usize, 1 => u32, 1 => u32, 1 => u32, 1 => u32, 1 => u32,
-            1 => u32, 0 => u32, 0 => usize, none => *mut c_void, none => *mut c_void));
-    };
+    let cuda = library::Library::load(path);
+    let _context = cuda.context(0, 0);
+    let function = cuda.function("k_10us");
+    let address = cuda.made("cuMemAlloc_v2", &[8]);
     let mut made = 0;
     while !closed(stop) {
         let (sent, mut back) = (made ^ 0x5a5a, 0_u64);
-        cuda_call!(cuda, "cuMemcpyHtoD_v2"(
-            address => usize, (&raw const sent).cast() => *const c_void, 8 => usize));
+        cuda.ok("cuMemcpyHtoD_v2", &[address, (&raw const sent).expose_provenance(), 8]);
         let launches = if step == Step::Storm { 500 } else { 1 };
-        (0..launches).for_each(|_| launch());
-        cuda_call!(cuda, "cuCtxSynchronize"());
-        cuda_call!(cuda, "cuMemcpyDtoH_v2"((&raw mut back).cast() => *mut c_void, address => usize, 8 => usize));
+        (0..launches).for_each(|_| cuda.launch(function, [1; 3], 0));
+        cuda.ok("cuCtxSynchronize", &[]);
+        cuda.ok("cuMemcpyDtoH_v2", &[(&raw mut back).expose_provenance(), address, 8]);
         assert_eq!(back, sent, "what was copied in comes back");
         if step == Step::Train {
             std::thread::sleep(Duration::from_millis(1));

@@ -74,7 +74,7 @@ impl Library {
     /// Likewise, of one that gives a handle or an address at its first argument.
     pub fn made(&self, name: &str, rest: &[usize]) -> usize {
         let mut made = 0_usize;
-        let mut arguments = vec![(&raw mut made).addr()];
+        let mut arguments = vec![(&raw mut made).expose_provenance()];
         arguments.extend(rest);
         self.ok(name, &arguments);
         made

@@ -1,10 +1,10 @@
 //! The simulated CUDA driver's rules, as far as tests and the demo lean on them.
 
 use std::ffi::{CString, c_int, c_uint, c_void};
-use std::os::unix::ffi::OsStrExt as _;
 
 use gpu_sim_timeline::{Timeline, clock};
 use whyidle_tests::device::SimulatedDevice;
+use whyidle_tests::library::Library;
 
 const MS: u64 = 1_000_000;
 const BLOCKING_SYNC: c_uint = 4;
@@ -16,13 +16,13 @@ const NOT_INITIALIZED: c_int = 3;
 
 /// The library as a framework sees it: exported names.
 struct Cuda {
-    library: *mut c_void,
+    library: Library,
     device: SimulatedDevice,
 }
 
 macro_rules! call {
     ($cuda:expr, $name:ident($($value:expr => $type:ty),*)) => {{
-        let address = $cuda.address(stringify!($name));
+        let address = $cuda.library.address(stringify!($name));
         // SAFETY: an exported entry point with the driver API's signature.
         let entry: unsafe extern "C" fn($($type),*) -> c_int = unsafe { std::mem::transmute(address) };
         // SAFETY: the values are of the API's kinds and pointers are valid.
@@ -33,19 +33,7 @@ macro_rules! call {
 impl Cuda {
     fn load() -> Self {
         let device = SimulatedDevice::new(&[]);
-        let path = CString::new(device.cuda().as_os_str().as_bytes()).expect("no NUL");
-        // SAFETY: loads a library of this workspace.
-        let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
-        assert!(!library.is_null());
-        Self { library, device }
-    }
-
-    fn address(&self, name: &str) -> *mut c_void {
-        let text = CString::new(name).expect("no NUL");
-        // SAFETY: an open library and a C string.
-        let address = unsafe { libc::dlsym(self.library, text.as_ptr()) };
-        assert!(!address.is_null(), "{name} is not exported");
-        address
+        Self { library: Library::load(&device.cuda()), device }
     }
 
     /// With a context that waits as `flags` say.
@@ -240,7 +228,7 @@ fn a_full_stream_makes_the_launch_wait() {
 #[test]
 fn a_forked_child_cannot_use_its_parents_context() {
     let cuda = Cuda::with_context(0);
-    let synchronize = cuda.address("cuCtxSynchronize");
+    let synchronize = cuda.library.address("cuCtxSynchronize");
     // SAFETY: as in `call!`; looked up before the fork because the loader takes a lock.
     let synchronize: unsafe extern "C" fn() -> c_int = unsafe { std::mem::transmute(synchronize) };
     // SAFETY: the child makes one call, which reads two statics there, and ends without unwinding.

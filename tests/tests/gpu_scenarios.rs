@@ -6,9 +6,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serial_test::file_serial;
-use whyidle::eval::{Score, gaps, score, union};
+use whyidle::eval::{Score, gaps, score};
 use whyidle::idle::{DeviceIdle, Known, locate};
-use whyidle::timeline::build;
+use whyidle::timeline::{build, union};
 use whyidle::trace::{Reader, Span, Watched};
 use whyidle_tests::binary;
 use whyidle_tests::cuda::{BLOCKING_SYNC, Cuda};
@@ -130,6 +130,13 @@ fn record(device: &SimulatedDevice, children: &mut [Child]) -> Found {
     Found { placed: score(&placed, &idle_truly), true_ns, idle }
 }
 
+/// A job of one process, recorded on a device of its own.
+fn alone<T>(period: Duration, once: impl FnOnce(&Cuda) -> T, step: impl Fn(&Cuda, &T)) -> Found {
+    let device = SimulatedDevice::new(&[]);
+    let job = job(&device.cuda(), period, once, step);
+    record(&device, &mut [job])
+}
+
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
@@ -137,9 +144,7 @@ const fn ms(ms: u64) -> Duration {
 #[test]
 #[file_serial(probes)]
 fn a_job_that_synchronises_every_step() {
-    let device = SimulatedDevice::new(&[]);
-    let job = job(
-        &device.cuda(),
+    let found = alone(
         ms(25),
         |cuda| cuda.kernel("k_9ms"),
         |cuda, kernel| {
@@ -147,7 +152,6 @@ fn a_job_that_synchronises_every_step() {
             cuda.synchronize();
         },
     );
-    let found = record(&device, &mut [job]);
     found.holds(PROVED);
     assert!(found.known(Known::Drained) > found.idle.idle_ns / 2, "{found:?}");
 }
@@ -155,9 +159,7 @@ fn a_job_that_synchronises_every_step() {
 #[test]
 #[file_serial(probes)]
 fn a_job_that_never_synchronises() {
-    let device = SimulatedDevice::new(&[]);
-    let job = job(
-        &device.cuda(),
+    let found = alone(
         ms(30),
         |cuda| cuda.kernel("k_700us"),
         |cuda, kernel| {
@@ -166,7 +168,6 @@ fn a_job_that_never_synchronises() {
             }
         },
     );
-    let found = record(&device, &mut [job]);
     found.holds(INFERRED);
     assert_eq!(found.known(Known::Drained), 0, "nothing proves anything");
 }
@@ -174,35 +175,33 @@ fn a_job_that_never_synchronises() {
 #[test]
 #[file_serial(probes)]
 fn a_job_of_graphs_that_waits_for_each() {
-    let device = SimulatedDevice::new(&[]);
     let once = |cuda: &Cuda| {
         let stream = cuda.stream();
         let kernel = cuda.kernel("k_1ms");
         (cuda.graph(&[kernel; 12], stream), stream)
     };
-    let job = job(&device.cuda(), ms(30), once, |cuda, (graph, stream)| {
+    let found = alone(ms(30), once, |cuda, (graph, stream)| {
         cuda.launch_graph(*graph, *stream);
         cuda.synchronize_stream("cuStreamSynchronize", *stream);
     });
-    record(&device, &mut [job]).holds(PROVED);
+    found.holds(PROVED);
 }
 
 #[test]
 #[file_serial(probes)]
 fn a_job_on_two_streams_at_once() {
-    let device = SimulatedDevice::new(&[]);
     let once = |cuda: &Cuda| {
         let (short, long) = (cuda.kernel("k_1ms"), cuda.kernel("k_3ms"));
         [(short, cuda.stream()), (long, cuda.stream())]
     };
-    let job = job(&device.cuda(), ms(30), once, |cuda, streams| {
+    let found = alone(ms(30), once, |cuda, streams| {
         for _ in 0..4 {
             for (kernel, stream) in streams {
                 cuda.launch(*kernel, *stream);
             }
         }
     });
-    record(&device, &mut [job]).holds(INFERRED);
+    found.holds(INFERRED);
 }
 
 #[test]
@@ -227,20 +226,18 @@ fn two_processes_on_one_device() {
 #[test]
 #[file_serial(probes)]
 fn a_server_that_only_launches_graphs_and_has_time() {
-    let device = SimulatedDevice::new(&[]);
     let once = |cuda: &Cuda| {
         let stream = cuda.stream();
         let kernel = cuda.kernel("k_500us");
         (cuda.graph(&[kernel; 20], stream), stream)
     };
-    let job = job(&device.cuda(), ms(28), once, |cuda, (graph, stream)| cuda.launch_graph(*graph, *stream));
-    record(&device, &mut [job]).holds(INFERRED);
+    let found = alone(ms(28), once, |cuda, (graph, stream)| cuda.launch_graph(*graph, *stream));
+    found.holds(INFERRED);
 }
 
 #[test]
 #[file_serial(probes)]
 fn a_saturated_server_that_only_launches_graphs_is_not_idle() {
-    let device = SimulatedDevice::new(&[]);
     let once = |cuda: &Cuda| {
         let stream = cuda.stream();
         let kernel = cuda.kernel("k_5ms");
@@ -252,14 +249,13 @@ fn a_saturated_server_that_only_launches_graphs_is_not_idle() {
         }
         (graphs, stream)
     };
-    let job = job(&device.cuda(), Duration::ZERO, once, |cuda, (graphs, stream)| {
+    let found = alone(Duration::ZERO, once, |cuda, (graphs, stream)| {
         for (graph, event) in graphs {
             cuda.wait_for(*event);
             cuda.launch_graph(*graph, *stream);
             cuda.record(*event, *stream);
         }
     });
-    let found = record(&device, &mut [job]);
     assert!(found.idle.submits > 20, "no edges: {found:?}");
     assert!(found.true_ns * 100 < found.window_ns(), "the job itself let the device stand: {found:?}");
     assert!(found.idle.idle_ns * 100 < found.window_ns(), "a busy device was called idle: {found:?}");
@@ -268,21 +264,18 @@ fn a_saturated_server_that_only_launches_graphs_is_not_idle() {
 #[test]
 #[file_serial(probes)]
 fn launches_by_cu_launch_kernel_ex() {
-    let device = SimulatedDevice::new(&[]);
     let once = |cuda: &Cuda| (cuda.kernel("k_9ms"), cuda.stream());
-    let job = job(&device.cuda(), ms(25), once, |cuda, (kernel, stream)| {
+    let found = alone(ms(25), once, |cuda, (kernel, stream)| {
         cuda.launch_ex("cuLaunchKernelEx", *kernel, *stream);
         cuda.synchronize_stream("cuStreamSynchronize", *stream);
     });
-    record(&device, &mut [job]).holds(PROVED);
+    found.holds(PROVED);
 }
 
 #[test]
 #[file_serial(probes)]
 fn launches_into_a_default_stream_per_thread() {
-    let device = SimulatedDevice::new(&[]);
-    let job = job(
-        &device.cuda(),
+    let found = alone(
         ms(25),
         |cuda| cuda.kernel("k_9ms"),
         |cuda, kernel| {
@@ -290,5 +283,5 @@ fn launches_into_a_default_stream_per_thread() {
             cuda.synchronize_stream("cuStreamSynchronize_ptsz", 0);
         },
     );
-    record(&device, &mut [job]).holds(PROVED);
+    found.holds(PROVED);
 }

@@ -7,6 +7,7 @@ use serial_test::file_serial;
 use whyidle::capture::cuda::{EntryPoint, names};
 use whyidle::capture::tracer::Config;
 use whyidle::trace::{CudaFamily, File, Record, State};
+use whyidle_tests::own::file_offset;
 use whyidle_tests::privileged::{Child, Observed, attach, lacking, observe, observe_with};
 
 fn quiet() -> Config {
@@ -196,20 +197,6 @@ macro_rules! entry_points {
     )*};
 }
 entry_points!(fake_launch, fake_memset, fake_copy, fake_synchronise);
-
-/// Offset of a function in the file it was loaded from.
-fn file_offset(function: usize) -> u64 {
-    let maps = std::fs::read_to_string("/proc/self/maps").expect("maps");
-    maps.lines()
-        .find_map(|line| {
-            let mut parts = line.split_ascii_whitespace();
-            let (from, to) = parts.next()?.split_once('-')?;
-            let (from, to) = (usize::from_str_radix(from, 16).ok()?, usize::from_str_radix(to, 16).ok()?);
-            let offset = u64::from_str_radix(parts.nth(1)?, 16).ok()?;
-            (from <= function && function < to).then(|| (function - from) as u64 + offset)
-        })
-        .expect("the function is mapped")
-}
 
 #[test]
 #[file_serial(probes)]

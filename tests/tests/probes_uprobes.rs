@@ -8,6 +8,7 @@ use whyidle::capture::cuda::{EntryPoint, names};
 use whyidle::capture::kernel::uprobes::{Attach, Way};
 use whyidle::capture::tracer::{Config, Tracer};
 use whyidle::trace::{CudaFamily, Record, TargetKind};
+use whyidle_tests::own::file_offset;
 use whyidle_tests::privileged::{Child, attach, leaves_out, links_of, refuse_new_system_calls};
 
 fn quiet() -> Config {
@@ -27,20 +28,6 @@ entry_points!(own_launch, own_copy, own_synchronise);
 
 fn exe() -> PathBuf {
     PathBuf::from("/proc/self/exe")
-}
-
-/// Offset of a function in the file it was loaded from.
-fn file_offset(function: usize) -> u64 {
-    let maps = std::fs::read_to_string("/proc/self/maps").expect("maps");
-    maps.lines()
-        .find_map(|line| {
-            let mut parts = line.split_ascii_whitespace();
-            let (from, to) = parts.next()?.split_once('-')?;
-            let (from, to) = (usize::from_str_radix(from, 16).ok()?, usize::from_str_radix(to, 16).ok()?);
-            let offset = u64::from_str_radix(parts.nth(1)?, 16).ok()?;
-            (from <= function && function < to).then(|| (function - from) as u64 + offset)
-        })
-        .expect("the function is mapped")
 }
 
 /// A function of ours under a name of the driver's.

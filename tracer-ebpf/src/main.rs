@@ -8,6 +8,7 @@ mod atomic;
 mod emit;
 mod file;
 mod globals;
+mod histogram;
 mod maps;
 mod probes;
 mod python;

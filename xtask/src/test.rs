@@ -26,8 +26,7 @@ pub struct Test {
 pub fn test(arguments: &Test) -> Result<()> {
     setup::everything()?;
     say("building");
-    run(cargo().args(["build", "--workspace"]))?;
-    let programs = privileged_programs(&[])?;
+    let programs = privileged_programs(&["--lib", "--bins", "--tests"])?;
     // Without them one test is left out, and says so.
     if let Err(e) = libraries::fetch() {
         say(format!("no real CUDA libraries to test with: {e:#}"));
@@ -90,26 +89,21 @@ fn skipped(programs: &[PathBuf], reason: &str, allowed: bool) -> Result<()> {
 }
 
 /// Built by the user, so that nothing of root's is left in the target folder. `choice` is what cargo takes,
-/// such as `--test GLOB`.
+/// such as `--test GLOB`. All packages are asked for in one go: for fewer of them cargo turns on fewer features,
+/// and builds what it has once more.
 pub fn privileged_programs(choice: &[&str]) -> Result<Vec<PathBuf>> {
     let messages = output(
         cargo()
-            .args([
-                "test",
-                "--package",
-                PRIVILEGED,
-                "--no-run",
-                "--message-format",
-                "json-render-diagnostics",
-            ])
+            .args(["build", "--workspace", "--message-format", "json-render-diagnostics"])
             .args(choice)
             .stderr(Stdio::inherit()),
     )?;
-    Ok(executables(&messages))
+    Ok(executables(&messages, &place::root().join("tests/Cargo.toml")))
 }
 
 #[derive(Deserialize)]
 struct Message {
+    manifest_path: Option<PathBuf>,
     executable: Option<PathBuf>,
     profile: Option<Profile>,
 }
@@ -119,11 +113,12 @@ struct Profile {
     test: bool,
 }
 
-/// Test programs among cargo's messages, one JSON object a line.
-fn executables(messages: &str) -> Vec<PathBuf> {
+/// Test programs of one package among cargo's messages, one JSON object a line.
+fn executables(messages: &str, manifest: &Path) -> Vec<PathBuf> {
     messages
         .lines()
         .filter_map(|l| serde_json::from_str::<Message>(l).ok())
+        .filter(|m| m.manifest_path.as_deref() == Some(manifest))
         .filter(|m| m.profile.as_ref().is_some_and(|p| p.test))
         .filter_map(|m| m.executable)
         .collect()
@@ -136,11 +131,12 @@ mod tests {
     #[test]
     fn takes_test_programs_only() {
         let messages = r#"
-            {"reason":"compiler-artifact","profile":{"test":true},"executable":"/t/probes-1"}
-            {"reason":"compiler-artifact","profile":{"test":false},"executable":"/t/whyidle"}
-            {"reason":"compiler-artifact","profile":{"test":true},"executable":null}
+            {"reason":"compiler-artifact","manifest_path":"/p/Cargo.toml","profile":{"test":true},"executable":"/t/probes-1"}
+            {"reason":"compiler-artifact","manifest_path":"/p/Cargo.toml","profile":{"test":false},"executable":"/t/whyidle"}
+            {"reason":"compiler-artifact","manifest_path":"/p/Cargo.toml","profile":{"test":true},"executable":null}
+            {"reason":"compiler-artifact","manifest_path":"/q/Cargo.toml","profile":{"test":true},"executable":"/t/other-1"}
             {"reason":"build-finished","success":true}
             not json"#;
-        assert_eq!(executables(messages), [PathBuf::from("/t/probes-1")]);
+        assert_eq!(executables(messages, Path::new("/p/Cargo.toml")), [PathBuf::from("/t/probes-1")]);
     }
 }

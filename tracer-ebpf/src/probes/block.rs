@@ -4,14 +4,12 @@ use aya_ebpf::bindings::{BPF_ANY, BPF_NOEXIST};
 use aya_ebpf::helpers::generated::bpf_ktime_get_ns;
 use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
-use tracer_ebpf::wire::{BlockStats, MISSING, loss};
+use tracer_ebpf::wire::{BUCKETS, BlockStats, MISSING, loss};
 
 use crate::globals::offset;
 use crate::maps::{DISKS, IN_FLIGHT, epoch};
 use crate::task::load;
-use crate::{atomic, emit};
-
-const BUCKETS: usize = 24;
+use crate::{atomic, emit, histogram};
 
 #[btf_tracepoint(function = "block_rq_issue")]
 pub fn block_issue(ctx: BtfTracePointContext) -> i32 {
@@ -132,18 +130,7 @@ fn complete(request: *const u8, bytes: u32) -> i32 {
         }
         let latency = now - issued;
         atomic::add(&raw mut (*s).latency_ns, latency);
-        let mut bucket = 0;
-        let mut rest = latency / 2000;
-        for _ in 0..BUCKETS - 1 {
-            if rest == 0 {
-                break;
-            }
-            rest >>= 1;
-            bucket += 1;
-        }
-        if bucket < BUCKETS {
-            atomic::add((&raw mut (*s).histogram).cast::<u64>().add(bucket), 1);
-        }
+        histogram::count(&raw mut (*s).histogram, latency);
     }
     0
 }

@@ -5,14 +5,13 @@ use aya_ebpf::bindings::{BPF_ANY, BPF_NOEXIST};
 use aya_ebpf::helpers::generated::{bpf_ktime_get_ns, bpf_probe_read_user};
 use aya_ebpf::macros::{kprobe, kretprobe, tracepoint};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext, TracePointContext};
-use tracer_ebpf::wire::ioctl::{BUCKETS, IoctlKey, IoctlStart, IoctlValue};
-use tracer_ebpf::wire::loss;
+use tracer_ebpf::wire::{BUCKETS, IoctlKey, IoctlStart, IoctlValue, loss};
 
 use super::fault::current_target;
 use crate::globals::offset;
 use crate::maps::{IOCTLS, IOCTLS_OPEN, epoch};
 use crate::task::Current;
-use crate::{atomic, emit, file};
+use crate::{atomic, emit, file, histogram};
 
 /// `(file, command, argument)`: `nvidia_unlocked_ioctl`, `uvm_unlocked_ioctl_entry`.
 #[kprobe]
@@ -176,17 +175,6 @@ unsafe fn add(v: *mut IoctlValue, ns: u64) {
         if ns > (*v).longest {
             (*v).longest = ns;
         }
-        let mut bucket = 0;
-        let mut rest = ns / 2000;
-        for _ in 0..BUCKETS - 1 {
-            if rest == 0 {
-                break;
-            }
-            rest >>= 1;
-            bucket += 1;
-        }
-        if bucket < BUCKETS {
-            atomic::add((&raw mut (*v).histogram).cast::<u64>().add(bucket), 1);
-        }
+        histogram::count(&raw mut (*v).histogram, ns);
     }
 }

@@ -5,13 +5,13 @@ use aya_ebpf::bindings::{BPF_ANY, BPF_NOEXIST};
 use aya_ebpf::helpers::generated::bpf_ktime_get_ns;
 use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
-use tracer_ebpf::wire::{READ_BUCKETS, ReadKey, ReadValue, Reading, loss};
+use tracer_ebpf::wire::{BUCKETS, ReadKey, ReadValue, Reading, loss};
 
 use super::fault::current_target;
 use crate::globals::offset;
 use crate::maps::{READING, READS, epoch, watch};
 use crate::task::{Current, load};
-use crate::{atomic, emit, file};
+use crate::{atomic, emit, file, histogram};
 
 /// `read`, `pread64`, `readv`, `preadv`, `preadv2`: the descriptor comes first, bytes come back.
 #[inline(always)]
@@ -69,7 +69,7 @@ fn count(key: ReadKey, bytes: u64, ns: u64) {
     let value = match READS.get_ptr_mut(&key) {
         Some(value) => value,
         None => {
-            let blank = ReadValue { histogram: [0; READ_BUCKETS], ..ReadValue::default() };
+            let blank = ReadValue { histogram: [0; BUCKETS], ..ReadValue::default() };
             // Another thread of the process may have been first.
             let _first = READS.insert(&key, &blank, BPF_NOEXIST.into());
             let Some(value) = READS.get_ptr_mut(&key) else {
@@ -79,22 +79,11 @@ fn count(key: ReadKey, bytes: u64, ns: u64) {
             value
         }
     };
-    let mut bucket = 0;
-    let mut rest = ns / 2000;
-    for _ in 0..READ_BUCKETS - 1 {
-        if rest == 0 {
-            break;
-        }
-        rest >>= 1;
-        bucket += 1;
-    }
     // SAFETY: a live element; other threads of the process write it too, hence the atomics.
     unsafe {
         atomic::add(&raw mut (*value).reads, 1);
         atomic::add(&raw mut (*value).bytes, bytes);
         atomic::add(&raw mut (*value).ns, ns);
-        if bucket < READ_BUCKETS {
-            atomic::add((&raw mut (*value).histogram).cast::<u64>().add(bucket), 1);
-        }
+        histogram::count(&raw mut (*value).histogram, ns);
     }
 }

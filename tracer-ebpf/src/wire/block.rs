@@ -1,5 +1,7 @@
 //! Block layer: cumulative numbers of one disk.
 
+use super::BUCKETS;
+
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BlockStats {
@@ -16,5 +18,5 @@ pub struct BlockStats {
     /// Largest `in_flight` in `max_epoch`.
     pub max_in_flight: u32,
     pub max_epoch: u32,
-    pub histogram: [u64; 24],
+    pub histogram: [u64; BUCKETS],
 }

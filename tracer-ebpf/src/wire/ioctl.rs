@@ -1,7 +1,6 @@
 //! ioctls on the NVIDIA driver's nodes: one under way, and totals per command.
 
-/// Latencies of `[2^i, 2^(i+1))` microseconds, under 2 us in the first.
-pub const BUCKETS: usize = 24;
+use super::BUCKETS;
 
 /// A call under way, by thread.
 #[repr(C)]

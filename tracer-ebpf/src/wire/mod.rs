@@ -15,6 +15,9 @@ pub mod sched;
 pub mod settings;
 pub mod stack;
 
+/// Of a latency histogram: `[2^i, 2^(i+1))` microseconds, under 2 us in the first.
+pub const BUCKETS: usize = 24;
+
 pub use block::BlockStats;
 pub use collective::{Collective, CollectiveState, Communicator};
 pub use cuda::{CudaCall, CudaContext, CudaState, RunState, Submits};
@@ -24,7 +27,7 @@ pub use ioctl::{IoctlKey, IoctlStart, IoctlValue};
 pub use memory::{InReclaim, Reclaim, ReclaimKey, ReclaimValue};
 pub use process::{Exec, Exit, Thread};
 pub use python::{NO_STEP, PythonThread};
-pub use reads::{READ_BUCKETS, ReadKey, ReadValue, Reading};
+pub use reads::{ReadKey, ReadValue, Reading};
 pub use sched::{
     CpuWait, OffCpu, OffCpuPath, PATH_BYTES, RanKey, RanValue, ThreadState, TotalKey, TotalValue, flags,
 };

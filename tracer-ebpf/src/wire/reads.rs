@@ -1,7 +1,6 @@
 //! Reads of regular files, counted per process and file while they are watched.
 
-/// Buckets of the latency histogram, as in `trace::FileReads`.
-pub const READ_BUCKETS: usize = 24;
+use super::BUCKETS;
 
 /// The read a thread is in.
 #[repr(C)]
@@ -28,5 +27,5 @@ pub struct ReadValue {
     pub reads: u64,
     pub bytes: u64,
     pub ns: u64,
-    pub histogram: [u64; READ_BUCKETS],
+    pub histogram: [u64; BUCKETS],
 }

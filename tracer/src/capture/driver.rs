@@ -204,18 +204,15 @@ impl DriverCalls {
             library.missing.len()
         );
         tracing::debug!("{name}: has no {}", library.missing.join(", "));
-        let (watched, change) = match self.policy.watched() {
-            // Nothing is left of the budget for another library either.
-            Watched::Nothing if !self.found.is_empty() => (Watched::Nothing, None),
-            Watched::Nothing => (Watched::All, Some(self.policy.begin(at))),
-            watched => (watched, None),
-        };
+        // Of another library nothing is watched either once nothing of the budget is left.
+        let begins = self.found.is_empty() && self.policy.watched() == Watched::Nothing;
+        let watched = if begins { Watched::All } else { self.policy.watched() };
         for layer in layers(watched) {
             self.attach(&library, *layer, tracer, sink);
         }
-        if let Some(mut change) = change {
-            // Loading and attaching takes up to a second, in which nothing is seen yet.
-            change.watch.at = host::now();
+        if begins {
+            // Attaching takes its time, in which nothing is seen yet.
+            let change = self.policy.begin(host::now());
             self.say(change, sink);
         }
         self.found.push(library);

@@ -127,7 +127,11 @@ impl Recorder {
     ///
     /// # Errors
     /// The kernel side has no room for the targets, or the trace cannot be written.
-    pub fn start(plan: Plan, tracer: Tracer, writer: Writer, stop: Stop) -> Result<Self, RecordError> {
+    pub fn start(plan: Plan, mut tracer: Tracer, writer: Writer, stop: Stop) -> Result<Self, RecordError> {
+        // Where there are devices their driver will be called: a recording that has begun is no time to load.
+        if plan.cuda != Mode::Off && !plan.devices.devices().is_empty() {
+            tracer.load_driver_programs();
+        }
         let start = host::now();
         let mut sink = Sink::new(writer, plan.targets);
         let about = host::describe(&plan.config, &plan.command, start);

@@ -12,10 +12,10 @@ use serde::Serialize;
 
 use crate::idle::{Known, Located, locate};
 use crate::import::{self, Activity, ImportError, Imported, Scratch, Windows};
-use crate::timeline::build;
+use crate::timeline::{build, total, union};
 use crate::trace::{Record, Span};
 
-pub use score::{Score, gaps, overlap, score, union};
+pub use score::{Score, gaps, overlap, score};
 
 /// One device of one recording, in windows of one length.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -96,12 +96,11 @@ pub fn placement(located: &Located, busy: &[Span], window: u64) -> Placement {
     let idle = &located.idle;
     let placed: Vec<Span> = idle.placed.iter().map(|p| p.span).collect();
     let all = union(placed.iter().chain(&located.between_submits).copied().collect());
-    let sum = |spans: &[Span]| spans.iter().map(|s| s.len()).sum::<u64>();
     let known = |wanted: Known| {
         let of = idle.placed.iter().filter(|p| p.known == wanted);
         share(of.map(|p| p.span.len()).sum(), idle.idle_ns)
     };
-    let true_idle_ns = sum(&truth);
+    let true_idle_ns = total(&truth);
     Placement {
         device: idle.device,
         window_ns: window,

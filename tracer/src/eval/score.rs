@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::timeline::{total, without};
 use crate::trace::Span;
 
 /// How well stretches that were found cover those that are true, by length.
@@ -19,8 +20,7 @@ pub struct Score {
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "shares to be shown")]
 pub fn score(found: &[Span], truth: &[Span]) -> Score {
-    let sum = |spans: &[Span]| spans.iter().map(|s| s.len()).sum::<u64>();
-    let (found_ns, true_ns, common) = (sum(found), sum(truth), overlap(found, truth));
+    let (found_ns, true_ns, common) = (total(found), total(truth), overlap(found, truth));
     let share = |part: u64, whole: u64| if whole == 0 { 1.0 } else { part as f64 / whole as f64 };
     Score {
         recall: share(common, true_ns),
@@ -32,30 +32,7 @@ pub fn score(found: &[Span], truth: &[Span]) -> Score {
 /// Length that both have, each in order and without overlaps.
 #[must_use]
 pub fn overlap(a: &[Span], b: &[Span]) -> u64 {
-    let (mut i, mut j, mut sum) = (0, 0, 0);
-    while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
-        sum += x.intersect(*y).map_or(0, Span::len);
-        if x.end < y.end {
-            i += 1;
-        } else {
-            j += 1;
-        }
-    }
-    sum
-}
-
-/// In order, those that overlap or touch as one.
-#[must_use]
-pub fn union(mut spans: Vec<Span>) -> Vec<Span> {
-    spans.sort_unstable();
-    let mut union: Vec<Span> = Vec::new();
-    for span in spans.into_iter().filter(|s| !s.is_empty()) {
-        match union.last_mut() {
-            Some(last) if span.start <= last.end => last.end = last.end.max(span.end),
-            _ => union.push(span),
-        }
-    }
-    union
+    total(a) - without(a, b)
 }
 
 /// What lies between stretches in order.
@@ -67,6 +44,7 @@ pub fn gaps(busy: &[Span]) -> Vec<Span> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timeline::union;
 
     fn spans(of: &[(u64, u64)]) -> Vec<Span> {
         of.iter().map(|s| Span::new(s.0, s.1)).collect()

@@ -73,7 +73,7 @@ impl<'t> Driving<'t> {
     }
 
     fn silences(&self) -> Vec<Silences> {
-        let submits = |s: &&Submits| s.launches.max(s.graph_launches).max(s.memsets) > 0;
+        let submits = |s: &&Submits| s.submits() > 0;
         let mut runs: Vec<Span> = self.runs().filter(submits).map(|s| Span::new(s.first, s.last)).collect();
         runs.sort_unstable();
         let mut told: Vec<Silences> = LENGTHS

@@ -109,7 +109,7 @@ fn copies(threads: &[&Thread]) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     for thread in threads {
         // A thread that synchronises and never submits waits for copies.
-        let submits = thread.submits.iter().any(|s| s.launches.max(s.graph_launches).max(s.memsets) > 0);
+        let submits = thread.submits.iter().any(|s| s.submits() > 0);
         let only_copies = |c: &CudaCall| !submits && c.family == CudaFamily::Synchronize;
         let calls = thread.calls.iter().filter(|c| c.family == CudaFamily::Copy || only_copies(c));
         spans.extend(calls.map(|c| Span::new(c.entry, c.exit.unwrap_or(c.entry))));

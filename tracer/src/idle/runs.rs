@@ -74,7 +74,7 @@ pub(super) fn of_thread(thread: &Thread) -> Vec<Run> {
     let mut runs = Vec::new();
     for submits in &thread.submits {
         let launches = submits.launches.saturating_add(submits.graph_launches);
-        let count = launches.saturating_add(submits.memsets);
+        let count = submits.submits();
         if count == 0 {
             continue;
         }

@@ -2,6 +2,7 @@
 
 use proptest::prelude::{Just, Strategy as _};
 
+use super::watch::UNWATCHED;
 use super::{DeviceIdle, Known, PlacedIdle, UnknownReason, UnplacedIdle, locate, place};
 use crate::timeline::build;
 use crate::timeline::testing::{MS, TraceBuilder, US, key};
@@ -366,7 +367,7 @@ proptest::proptest! {
         for located in locate(&timeline, None) {
             laws(&located.idle);
             // Where launches were not watched there are no submits to lie between.
-            let watched = |u: &&UnplacedIdle| u.launch_bound && !u.reason.starts_with("launches were not watched");
+            let watched = |u: &&UnplacedIdle| u.launch_bound && !u.reason.starts_with(UNWATCHED);
             let bound = located.idle.unplaced.iter().filter(watched).map(|u| u.ns);
             let between = located.between_submits.iter().map(|s| s.len());
             proptest::prop_assert_eq!(between.sum::<u64>(), bound.sum::<u64>());

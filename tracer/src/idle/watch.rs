@@ -5,6 +5,9 @@ use super::runs::Run;
 use crate::timeline::Timeline;
 use crate::trace::{CudaFamily, CudaWatch, Ns, Span, ThreadKey, Watched};
 
+/// How the reasons of idle time in such windows begin.
+pub(super) const UNWATCHED: &str = "launches were not watched";
+
 /// A window reads like a burst if their idle shares differ by no more than this many parts of a thousand.
 const ALIKE: u64 = 100;
 /// A burst was launch-bound if this many parts of a thousand of its idle time were.
@@ -71,7 +74,7 @@ impl Watches {
                 span: window,
                 ns: idle,
                 reason: format!(
-                    "launches were not watched{why}; extrapolated from when they were, {:.1} s before",
+                    "{UNWATCHED}{why}; extrapolated from when they were, {:.1} s before",
                     seconds(window.start.saturating_sub(burst.end))
                 ),
                 launch_bound: true,
@@ -81,7 +84,7 @@ impl Watches {
             None => UnplacedIdle {
                 span: window,
                 ns: idle,
-                reason: format!("launches were not watched{why}"),
+                reason: format!("{UNWATCHED}{why}"),
                 launch_bound: false,
                 in_waits: false,
                 feeder: None,

@@ -5,16 +5,16 @@ mod image;
 mod machine;
 mod standin;
 
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 
-use crate::shell::{run, say};
+use crate::shell::say;
 use crate::{place, setup, test};
 
-/// Test programs that attach probes and need nothing built while they run.
-const TESTS: [&str; 4] = ["--test", "probes_*", "--test", "driver_*"];
+/// Test programs that attach probes and need nothing built while they run, and the tracer.
+const CHOICE: [&str; 6] = ["--test", "probes_*", "--test", "driver_*", "--bin", "whyidle"];
 
 const PACKAGES: [setup::Package; 8] = [
     ("qemu-system-x86", "qemu-system-x86_64"),
@@ -71,8 +71,7 @@ pub fn vm(arguments: &Vm) -> Result<ExitCode> {
     setup::install(&PACKAGES)?;
     let image = image::fetched(&place::cache().join("vm"), arguments.kernel)?;
     say("building whyidle and the tests that attach probes");
-    let tests = test::privileged_programs(&TESTS)?;
-    run(Command::new(place::cargo()).current_dir(place::root()).args(["build", "--package", "whyidle"]))?;
+    let tests = test::privileged_programs(&CHOICE)?;
     let whyidle = place::target().join("debug/whyidle");
     let command = if arguments.command.is_empty() {
         include_str!("tests.sh").to_owned()

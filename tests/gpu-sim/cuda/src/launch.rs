@@ -47,8 +47,9 @@ unsafe fn launch(
     submit(stream, null, Item::Collective { key, ranks, ns: of.ns })
 }
 
+/// A cooperative launch takes no `extra`.
 macro_rules! launch_kernel {
-    ($name:ident, $null:expr) => {
+    ($name:ident, $null:expr $(, $extra:ident)?) => {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(
             function: usize,
@@ -61,7 +62,7 @@ macro_rules! launch_kernel {
             _shared_bytes: c_uint,
             stream: usize,
             params: *mut *mut c_void,
-            _extra: *mut *mut c_void,
+            $($extra: *mut *mut c_void,)?
         ) -> CuResult {
             // SAFETY: the caller's pointers, as the API demands them.
             answer(|| unsafe { launch(function, grid_x, stream, $null, params) })
@@ -69,32 +70,11 @@ macro_rules! launch_kernel {
     };
 }
 
-launch_kernel!(cuLaunchKernel, NullStream::Legacy);
-launch_kernel!(cuLaunchKernel_ptsz, NullStream::PerThread);
+launch_kernel!(cuLaunchKernel, NullStream::Legacy, _extra);
+launch_kernel!(cuLaunchKernel_ptsz, NullStream::PerThread, _extra);
 
-macro_rules! launch_cooperative {
-    ($name:ident, $null:expr) => {
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(
-            function: usize,
-            grid_x: c_uint,
-            _grid_y: c_uint,
-            _grid_z: c_uint,
-            _block_x: c_uint,
-            _block_y: c_uint,
-            _block_z: c_uint,
-            _shared_bytes: c_uint,
-            stream: usize,
-            params: *mut *mut c_void,
-        ) -> CuResult {
-            // SAFETY: the caller's pointers, as the API demands them.
-            answer(|| unsafe { launch(function, grid_x, stream, $null, params) })
-        }
-    };
-}
-
-launch_cooperative!(cuLaunchCooperativeKernel, NullStream::Legacy);
-launch_cooperative!(cuLaunchCooperativeKernel_ptsz, NullStream::PerThread);
+launch_kernel!(cuLaunchCooperativeKernel, NullStream::Legacy);
+launch_kernel!(cuLaunchCooperativeKernel_ptsz, NullStream::PerThread);
 
 macro_rules! launch_ex {
     ($name:ident, $null:expr) => {

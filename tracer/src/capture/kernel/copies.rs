@@ -10,7 +10,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use aya::Ebpf;
 use aya::maps::{Map, MapData};
 use aya_obj::generated::{BPF_PSEUDO_MAP_VALUE, bpf_insn};
-use aya_obj::{EbpfSectionKind, Object, ProgramSection};
+use aya_obj::{Object, ProgramSection};
+use object::{Object as _, ObjectSymbol as _};
 
 use super::load::{Globals, OBJECT};
 use super::raw;
@@ -47,9 +48,10 @@ impl Copies {
         let maps: HashMap<_, _> = std::mem::take(&mut object.maps);
         let mut fds = Vec::new();
         let mut globals_fd = None;
+        let globals_at = globals_section()?;
         for (name, map) in &maps {
             let loaded = ebpf.map(name).and_then(fd).ok_or_else(|| format!("map {name} is not loaded"))?;
-            if map.section_kind() == EbpfSectionKind::Rodata {
+            if map.section_index() == globals_at {
                 globals_fd = Some(loaded);
             }
             fds.push((name.as_str(), loaded, map));
@@ -123,13 +125,22 @@ impl Copies {
         let mut patches = self.globals.bytes();
         patches.insert("COOKIE", (&cookie, true));
         object.patch_map_data(patches).map_err(|e| e.to_string())?;
-        let map = object.maps.drain().find(|(_, map)| map.section_kind() == EbpfSectionKind::Rodata);
+        let at = globals_section()?;
+        let map = object.maps.drain().find(|(_, map)| map.section_index() == at);
         let (name, map) = map.ok_or("the object has no globals")?;
         let data = map.data().to_vec();
         let map = MapData::create(map, &name, None).map_err(|e| e.to_string())?;
         raw::seal_globals(map.fd().as_fd(), &data).map_err(|e| format!("globals of a program: {e}"))?;
         Ok(map)
     }
+}
+
+/// Index of the section that holds the globals; other constants have read-only sections, and so maps, of their own.
+fn globals_section() -> Result<usize, String> {
+    let object = object::File::parse(OBJECT).map_err(|e| e.to_string())?;
+    let cookie = object.symbols().find(|symbol| symbol.name() == Ok("COOKIE"));
+    let index = cookie.and_then(|symbol| symbol.section_index()).ok_or("the object has no cookie")?;
+    Ok(index.0)
 }
 
 /// `BPF_LD | BPF_IMM | BPF_DW`.

@@ -14,7 +14,7 @@ use tracer_ebpf::wire::{IoctlKey, IoctlStart, IoctlValue};
 use super::CaptureError;
 use super::now::now;
 use super::probes::SYSCALL_IOCTL;
-use super::tables::{drained, take};
+use super::tables::{drained, stored, take};
 use crate::trace::{Counter, IoctlTotal, Ns, NvidiaIoctl, ProbeStatus, Record, Span};
 
 /// Length of a burst at least; taking tracepoints out takes tens of milliseconds.
@@ -220,10 +220,6 @@ fn owned(ebpf: &mut Ebpf, name: &str, id: TracePointLinkId) -> Result<TracePoint
 }
 
 fn total(span: Span, key: &IoctlKey, value: &IoctlValue) -> IoctlTotal {
-    let mut histogram = [0u32; 24];
-    for (slot, count) in histogram.iter_mut().zip(&value.histogram) {
-        *slot = u32::try_from(*count).unwrap_or(u32::MAX);
-    }
     let inner = (key.has_inner != 0).then_some(key.inner);
     IoctlTotal {
         span,
@@ -233,7 +229,7 @@ fn total(span: Span, key: &IoctlKey, value: &IoctlValue) -> IoctlTotal {
         count: value.count,
         ns: value.ns,
         longest_ns: value.longest,
-        histogram,
+        histogram: stored(value.histogram),
     }
 }
 

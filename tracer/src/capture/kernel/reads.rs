@@ -2,11 +2,12 @@
 //! only while a target waits for storage: the pair of programs taxes every system call on the host.
 
 use aya::Ebpf;
-use tracer_ebpf::wire::{READ_BUCKETS, ReadKey, ReadValue};
+use tracer_ebpf::wire::{ReadKey, ReadValue};
 
 use super::CaptureError;
 use super::probes::OnDemand;
 use super::settled::{Settled, Turn};
+use super::tables::stored;
 use crate::trace::{FileReads, Ns, OffCpu, ProbeStatus, Record, Span, State};
 
 const PROGRAMS: [&str; 2] = ["read_exit", "read_enter"];
@@ -106,11 +107,15 @@ fn send(mut rows: Vec<(ReadKey, ReadValue)>, span: Span, sink: &mut dyn FnMut(Re
 }
 
 fn file_reads(k: &ReadKey, v: &ReadValue, span: Span) -> FileReads {
-    let mut histogram = [0; READ_BUCKETS];
-    for (to, from) in histogram.iter_mut().zip(v.histogram) {
-        *to = u32::try_from(from).unwrap_or(u32::MAX);
+    FileReads {
+        span,
+        pid: k.pid,
+        file: k.file,
+        reads: v.reads,
+        bytes: v.bytes,
+        ns: v.ns,
+        histogram: stored(v.histogram),
     }
-    FileReads { span, pid: k.pid, file: k.file, reads: v.reads, bytes: v.bytes, ns: v.ns, histogram }
 }
 
 #[cfg(test)]

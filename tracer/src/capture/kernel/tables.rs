@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray};
 use aya::{Ebpf, Pod};
-use tracer_ebpf::wire::{BlockStats, RanKey, RanValue, TotalKey, TotalValue, control, loss};
+use tracer_ebpf::wire::{BUCKETS, BlockStats, RanKey, RanValue, TotalKey, TotalValue, control, loss};
 
 use super::CaptureError;
 use super::decode::{key, text};
@@ -227,10 +227,7 @@ fn wait_total(k: &TotalKey, v: &TotalValue) -> WaitTotal {
 }
 
 fn block_total(dev: u32, span: Span, before: &BlockStats, now: &BlockStats, turn: u32) -> BlockTotal {
-    let mut histogram = [0u32; 24];
-    for (slot, (a, b)) in histogram.iter_mut().zip(now.histogram.iter().zip(&before.histogram)) {
-        *slot = u32::try_from(a.saturating_sub(*b)).unwrap_or(u32::MAX);
-    }
+    let since = std::array::from_fn(|i| now.histogram[i].saturating_sub(before.histogram[i]));
     let flying = u32::try_from(now.in_flight.min(before.in_flight)).unwrap_or(0);
     BlockTotal {
         span,
@@ -242,9 +239,14 @@ fn block_total(dev: u32, span: Span, before: &BlockStats, now: &BlockStats, turn
         latency_ns: now.latency_ns.saturating_sub(before.latency_ns),
         busy_ns: now.busy_ns.saturating_sub(before.busy_ns).min(span.len()),
         max_in_flight: if now.max_epoch == turn { now.max_in_flight } else { flying },
-        histogram,
+        histogram: stored(since),
         name: String::new(),
     }
+}
+
+/// A histogram as the trace holds it.
+pub(super) fn stored(counts: [u64; BUCKETS]) -> [u32; BUCKETS] {
+    counts.map(|count| u32::try_from(count).unwrap_or(u32::MAX))
 }
 
 /// Kernel name of a disk by its device number.

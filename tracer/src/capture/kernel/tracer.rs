@@ -272,6 +272,11 @@ impl Tracer {
         Ok(tried)
     }
 
+    /// Loads the programs for driver calls ahead of [`Self::attach_driver`], which else takes a second.
+    pub fn load_driver_programs(&mut self) {
+        self.uprobes.load();
+    }
+
     /// What kind of uprobe links this kernel has.
     pub fn uprobe_way(&mut self) -> Way {
         self.uprobes.way()

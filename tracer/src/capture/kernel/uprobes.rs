@@ -139,6 +139,24 @@ impl Uprobes {
         Ok(())
     }
 
+    /// Loads what [`Self::attach`] will need, over which the kernel's verifier takes a second. What it refuses is
+    /// said when it is to be attached.
+    pub fn load(&mut self) {
+        let many = match self.way() {
+            Way::Many => true,
+            Way::Single => false,
+            // Those are made for one entry point each.
+            Way::Constant => return,
+        };
+        for layer in Layer::ALL {
+            for name in ["cuda_return", "cuda_enter", "cuda_submit"] {
+                if let Err(reason) = self.program(name, layer, many) {
+                    tracing::debug!("{name}: {reason}");
+                }
+            }
+        }
+    }
+
     /// Attaches the programs that each entry point needs, in all processes that map the library.
     /// Gives those that the kernel refused.
     pub fn attach(&mut self, wanted: Attach) -> Vec<Refused> {

@@ -24,6 +24,14 @@ pub struct Submits {
     pub groups: Vec<SubmitGroup>,
 }
 
+impl Submits {
+    /// How many submits there are; none in a run of copies alone.
+    #[must_use]
+    pub fn submits(&self) -> u64 {
+        self.launches.saturating_add(self.graph_launches).saturating_add(self.memsets)
+    }
+}
+
 /// Calls of one run alike in all of the fields down to `direction`. At most 32 a run, the rest as one for each
 /// family.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
