@@ -2,7 +2,7 @@
 
 use serial_test::file_serial;
 use whyidle::capture::kernel::btf::Kernel;
-use whyidle::capture::kernel::probes::{Hook, PROBES};
+use whyidle::capture::kernel::probes::PROBES;
 use whyidle::capture::tracer::Config;
 use whyidle::trace::ProbeStatus;
 use whyidle_tests::privileged::{Child, attach, leaves_out, observe_with};
@@ -21,10 +21,8 @@ fn every_program_this_kernel_can_have_is_attached() {
     }
     for probe in PROBES {
         let status = statuses.iter().find(|s| s.name == probe.program);
-        if matches!(probe.hook, Hook::Syscall { .. })
-            && statuses.iter().any(|s| s.name == "ioctl_return" && s.attached)
-        {
-            assert!(status.is_none(), "the driver's own entry points are probed: {status:?}");
+        if probe.unless.is_some_and(|better| statuses.iter().any(|s| s.name == better && s.attached)) {
+            assert!(status.is_none(), "not needed: {status:?}");
             continue;
         }
         match probe.requirements(&kernel) {

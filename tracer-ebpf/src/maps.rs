@@ -138,12 +138,6 @@ pub fn threshold_ns() -> u64 {
     CONTROL.get(control::THRESHOLD_NS).copied().unwrap_or(0)
 }
 
-/// The watch over reads under way.
-#[inline(always)]
-pub fn watch() -> u64 {
-    CONTROL.get(control::WATCH).copied().unwrap_or(0)
-}
-
 /// The row of a system call, 0 for none.
 #[inline(always)]
 pub fn call_row(nr: i32) -> u8 {

@@ -1,16 +1,16 @@
 //! ioctls on the NVIDIA driver's nodes, added up per process and command: at the driver's own entry points where
-//! kprobes exist, else by the system call's tracepoints while userspace has them attached.
+//! kprobes exist, else by the tracepoints of all system calls while userspace has them attached.
 
 use aya_ebpf::bindings::{BPF_ANY, BPF_NOEXIST};
 use aya_ebpf::helpers::generated::{bpf_ktime_get_ns, bpf_probe_read_user};
-use aya_ebpf::macros::{kprobe, kretprobe, tracepoint};
-use aya_ebpf::programs::{ProbeContext, RetProbeContext, TracePointContext};
+use aya_ebpf::macros::{btf_tracepoint, kprobe, kretprobe};
+use aya_ebpf::programs::{BtfTracePointContext, ProbeContext, RetProbeContext};
 use tracer_ebpf::wire::{BUCKETS, IoctlKey, IoctlStart, IoctlValue, loss};
 
 use super::fault::current_target;
 use crate::globals::offset;
 use crate::maps::{IOCTLS, IOCTLS_OPEN, epoch};
-use crate::task::Current;
+use crate::task::{Current, load};
 use crate::{atomic, emit, file, histogram};
 
 /// `(file, command, argument)`: `nvidia_unlocked_ioctl`, `uvm_unlocked_ioctl_entry`.
@@ -36,23 +36,29 @@ pub fn ioctl_return(_ctx: RetProbeContext) -> u32 {
     0
 }
 
-/// `syscalls:sys_enter_ioctl`: the arguments follow the common fields and the number, a word each.
-#[tracepoint]
-pub fn ioctl_sysenter(ctx: TracePointContext) -> u32 {
+/// `ioctl` of x86-64.
+const SYSCALL: i32 = 16;
+
+#[btf_tracepoint(function = "sys_enter")]
+pub fn ioctl_sysenter(ctx: BtfTracePointContext) -> i32 {
+    if ctx.arg::<u64>(1) as i32 != SYSCALL {
+        return 0;
+    }
     let Some((tid, pid)) = current_target() else { return 0 };
-    // SAFETY: the event has six words behind the two before.
-    let arguments = unsafe { (ctx.read_at::<u64>(16), ctx.read_at::<u64>(24), ctx.read_at::<u64>(32)) };
-    let (Ok(fd), Ok(command), Ok(argument)) = arguments else { return 0 };
+    let regs: *const u8 = ctx.arg(0);
     let files = Current::get().load::<u64>(offset!(task_files)) as *const u8;
-    if let Some(major) = file::nvidia_major(files, fd as u32) {
-        enter(tid, pid, major, command as u32, argument);
+    if let Some(major) = file::nvidia_major(files, load::<u64>(regs, offset!(regs_di)) as u32) {
+        let command = load::<u64>(regs, offset!(regs_si)) as u32;
+        enter(tid, pid, major, command, load(regs, offset!(regs_dx)));
     }
     0
 }
 
-#[tracepoint]
-pub fn ioctl_sysexit(_ctx: TracePointContext) -> u32 {
-    if let Some((tid, _)) = current_target() {
+#[btf_tracepoint(function = "sys_exit")]
+pub fn ioctl_sysexit(ctx: BtfTracePointContext) -> i32 {
+    if load::<u64>(ctx.arg(0), offset!(regs_orig_ax)) as i32 == SYSCALL
+        && let Some((tid, _)) = current_target()
+    {
         leave(tid);
     }
     0

@@ -9,7 +9,7 @@ use tracer_ebpf::wire::{BUCKETS, ReadKey, ReadValue, Reading, loss};
 
 use super::fault::current_target;
 use crate::globals::offset;
-use crate::maps::{READING, READS, epoch, watch};
+use crate::maps::{READING, READS, epoch};
 use crate::task::{Current, load};
 use crate::{atomic, emit, file, histogram};
 
@@ -26,7 +26,7 @@ pub fn read_enter(ctx: BtfTracePointContext) -> i32 {
     }
     let Some((tid, _)) = current_target() else { return 0 };
     // SAFETY: a helper without arguments.
-    let begun = Reading { since: unsafe { bpf_ktime_get_ns() }, watch: watch() };
+    let begun = Reading { since: unsafe { bpf_ktime_get_ns() } };
     if let Some(row) = READING.get_ptr_mut(tid) {
         // SAFETY: the running thread's own row.
         unsafe { *row = begun };
@@ -45,10 +45,10 @@ pub fn read_exit(ctx: BtfTracePointContext) -> i32 {
     let Some((tid, pid)) = current_target() else { return 0 };
     let Some(row) = READING.get_ptr_mut(tid) else { return 0 };
     // SAFETY: the running thread's own row; a helper without arguments.
-    let (since, began_in, now) = unsafe { ((*row).since, (*row).watch, bpf_ktime_get_ns()) };
+    let (since, now) = unsafe { ((*row).since, bpf_ktime_get_ns()) };
     // SAFETY: as above.
     unsafe { (*row).since = 0 };
-    if since == 0 || began_in != watch() {
+    if since == 0 {
         return 0;
     }
     let files: u64 = Current::get().load(offset!(task_files));

@@ -91,9 +91,7 @@ pub mod control {
     pub const EPOCH: u32 = 0;
     /// Stays off the processor, and calls, shorter than this make no record.
     pub const THRESHOLD_NS: u32 = 1;
-    /// Number of the watch over reads under way.
-    pub const WATCH: u32 = 2;
-    pub const ROWS: u32 = 3;
+    pub const ROWS: u32 = 2;
 }
 
 /// Bits of a thread's byte in the `PIDS` map.

@@ -8,8 +8,6 @@ use super::BUCKETS;
 pub struct Reading {
     /// 0: none.
     pub since: u64,
-    /// The watch (`control::WATCH`) it began in: one that outlasted its watch has no end.
-    pub watch: u64,
 }
 
 /// `epoch` tells the half being filled from the half being read.

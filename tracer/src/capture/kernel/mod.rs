@@ -17,6 +17,7 @@ mod load;
 mod log;
 mod misses;
 pub mod now;
+mod on_syscalls;
 mod open;
 mod probed;
 pub mod probes;

@@ -1,85 +1,55 @@
 //! Reads of regular files, per process and file. Watched all the time where asked for; otherwise in bursts, and
-//! only while a target waits for storage: the pair of programs taxes every system call on the host.
+//! only while a target waits for storage.
 
 use aya::Ebpf;
-use tracer_ebpf::wire::{ReadKey, ReadValue};
+use tracer_ebpf::wire::{ReadKey, ReadValue, Reading};
 
 use super::CaptureError;
-use super::probes::OnDemand;
+use super::on_syscalls::{OnSyscalls, When, ready};
 use super::settled::{Settled, Turn};
 use super::tables::stored;
 use crate::trace::{FileReads, Ns, OffCpu, ProbeStatus, Record, Span, State};
 
 const PROGRAMS: [&str; 2] = ["read_exit", "read_enter"];
-/// A burst lasts at least this long, to the end of its tick.
-const BURST: Ns = 300_000_000;
-/// From one burst's beginning to the next one's.
-const EVERY: Ns = 20_000_000_000;
 
 pub(super) struct Reads {
     rows: Settled<ReadKey, ReadValue>,
-    programs: OnDemand,
-    always: bool,
-    /// Both programs are loaded.
-    can: bool,
-    /// A target waited for storage since the last burst began.
-    wanted: bool,
-    since: Option<Ns>,
-    next: Ns,
-    watches: u64,
+    calls: OnSyscalls<Reading>,
 }
 
 impl Reads {
     /// # Errors
     /// The object has no such map.
     pub(super) fn new(ebpf: &mut Ebpf, always: bool, probes: &[ProbeStatus]) -> Result<Self, CaptureError> {
-        let can = PROGRAMS.iter().all(|p| probes.iter().any(|s| s.name == *p && s.attached));
+        let when = match ready(probes, &PROGRAMS) {
+            true if always => When::Always,
+            true => When::Bursts(0),
+            false => When::Never,
+        };
         Ok(Self {
             rows: Settled::take(ebpf, "READS", |k: &ReadKey| k.epoch)?,
-            programs: OnDemand::default(),
-            always,
-            can,
-            wanted: false,
-            since: None,
-            next: 0,
-            watches: 0,
+            calls: OnSyscalls::new(ebpf, PROGRAMS, "READING", when)?,
         })
     }
 
     /// A wait for storage makes the next burst worth while.
     pub(super) fn see(&mut self, record: &Record) {
         if let Record::OffCpu(OffCpu { state: State::Uninterruptible, file: Some(_), .. }) = record {
-            self.wanted = true;
+            self.calls.want();
         }
     }
 
-    /// Before the tables are turned over: ends a burst that lasted long enough, so that what it counted lies in
-    /// the tick that ends now.
-    pub(super) fn before_turn(&mut self, at: Ns, ebpf: &mut Ebpf) {
-        if !self.always && self.since.is_some_and(|since| at >= since + BURST) {
-            self.programs.detach(ebpf);
-            self.since = None;
-        }
+    /// See [`OnSyscalls::before_turn`].
+    pub(super) fn before_turn(&mut self, ebpf: &mut Ebpf, at: Ns) {
+        self.calls.before_turn(ebpf, at);
     }
 
-    /// After it: what is due to begin then covers whole ticks. Gives the number of the watch that begins.
-    pub(super) fn after_turn(&mut self, at: Ns) -> Option<u64> {
-        let due = self.always || (self.wanted && at >= self.next);
-        if !self.can || self.since.is_some() || !due {
-            return None;
-        }
-        self.watches += 1;
-        (self.wanted, self.since, self.next) = (false, Some(at), at + EVERY);
-        Some(self.watches)
-    }
-
-    /// Once the kernel side knows the watch's number.
-    pub(super) fn begin(&mut self, ebpf: &mut Ebpf) {
-        if let Err(error) = self.programs.attach(ebpf, &PROGRAMS) {
-            tracing::warn!(%error, "watching reads");
-            self.programs.detach(ebpf);
-            self.can = false;
-        }
+    /// See [`OnSyscalls::after_turn`].
+    ///
+    /// # Errors
+    /// A map could not be read.
+    pub(super) fn after_turn(&mut self, ebpf: &mut Ebpf, at: Ns) -> Result<(), CaptureError> {
+        self.calls.after_turn(ebpf, at)
     }
 
     /// # Errors

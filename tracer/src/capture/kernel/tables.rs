@@ -80,14 +80,6 @@ impl Tables {
         self.control.set(control::THRESHOLD_NS, ns, 0).map_err(|e| failed("CONTROL", e))
     }
 
-    /// Reads seen from now on belong to this watch.
-    ///
-    /// # Errors
-    /// The map could not be written.
-    pub fn set_watch(&mut self, watch: u64) -> Result<(), CaptureError> {
-        self.control.set(control::WATCH, watch, 0).map_err(|e| failed("CONTROL", e))
-    }
-
     /// What was written until the programs were taken out.
     ///
     /// # Errors

@@ -136,14 +136,14 @@ impl Tracer {
         let python_threads = take(&mut ebpf, "PYTHON")?;
         let cpus = aya::util::online_cpus()
             .map_err(|(path, e)| CaptureError::Kernel { what: path.into(), source: Box::new(e) })?;
-        let mut statuses = probes::attach(&mut ebpf, &btf, &kernel, config.sample_hz, &cpus);
+        let statuses = probes::attach(&mut ebpf, &btf, &kernel, config.sample_hz, &cpus);
         if let Some(first) = statuses.first()
             && statuses.iter().all(|s| !s.attached)
         {
             return Err(CaptureError::NoProbe { reason: format!("{}: {}", first.name, first.reason) });
         }
         let driver = host::has_majors(&config.nvidia_majors);
-        let ioctls = Ioctls::new(&mut ebpf, &mut statuses, config.ioctls, driver, attached_at)?;
+        let ioctls = Ioctls::new(&mut ebpf, &statuses, config.ioctls, driver, attached_at)?;
         let reads = Reads::new(&mut ebpf, config.reads, &statuses)?;
         let mut tracer = Self {
             uprobes: Uprobes::new(copies, links),
@@ -169,7 +169,7 @@ impl Tracer {
             all: config.all,
             ebpf,
         };
-        tracer.watch_reads(attached_at)?;
+        tracer.watch_syscalls(attached_at)?;
         if config.all {
             for pid in targets::processes() {
                 tracer.add_process(pid, TargetKind::Named)?;
@@ -375,11 +375,12 @@ impl Tracer {
         if let Some(log) = &mut self.log {
             log.flush();
         }
-        self.reads.before_turn(at, &mut self.ebpf);
+        self.reads.before_turn(&mut self.ebpf, at);
+        self.ioctls.before_turn(&mut self.ebpf, at);
         let turn = self.tables.flush(at, sink)?;
-        self.ioctls.tick(&mut self.ebpf, turn.epoch, at, sink)?;
+        self.ioctls.flush(turn, sink)?;
         self.reads.flush(turn, sink)?;
-        self.watch_reads(at)?;
+        self.watch_syscalls(at)?;
         self.decoder.faults.tick(at, sink);
         self.look_at_pythons(at);
         if at >= self.losses_at + LOSSES_EVERY {
@@ -388,12 +389,9 @@ impl Tracer {
         Ok(())
     }
 
-    fn watch_reads(&mut self, at: Ns) -> Result<(), CaptureError> {
-        if let Some(watch) = self.reads.after_turn(at) {
-            self.tables.set_watch(watch)?;
-            self.reads.begin(&mut self.ebpf);
-        }
-        Ok(())
+    fn watch_syscalls(&mut self, at: Ns) -> Result<(), CaptureError> {
+        self.reads.after_turn(&mut self.ebpf, at)?;
+        self.ioctls.after_turn(&mut self.ebpf, at)
     }
 
     /// Tells the kernel side where the interpreters of Python threads are.
@@ -451,7 +449,8 @@ impl Tracer {
         self.drain(sink)?;
         let turn = self.tables.flush(now(), sink)?;
         self.tables.rest(end, sink)?;
-        self.ioctls.finish(turn.epoch, end, sink)?;
+        self.ioctls.flush(turn, sink)?;
+        self.ioctls.rest(end, sink)?;
         self.reads.flush(turn, sink)?;
         self.reads.rest(sink)?;
         self.decoder.faults.finish(end, sink);

@@ -2,7 +2,7 @@
 
 use aya::programs::perf_event::{PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent};
 use aya::programs::tp_btf::BtfTracePointLinkId;
-use aya::programs::{BtfTracePoint, KProbe, PerfEvent, Program, ProgramError, TracePoint, UProbe};
+use aya::programs::{BtfTracePoint, KProbe, PerfEvent, Program, ProgramError, UProbe};
 use aya::{Btf, Ebpf};
 
 use super::{Hook, PROBES, Probe, UNANNOUNCED};
@@ -11,12 +11,12 @@ use crate::capture::kernel::kprobes;
 use crate::trace::ProbeStatus;
 
 /// Loads and attaches what the kernel allows. Uprobes are only loaded, since they wait for their libraries, and
-/// so are the tracepoints of a system call, which are there for short whiles.
+/// so is what is there on demand.
 pub fn attach(ebpf: &mut Ebpf, btf: &Btf, kernel: &Kernel, sample_hz: u64, cpus: &[u32]) -> Vec<ProbeStatus> {
     let mut statuses = Vec::new();
     for probe in PROBES {
-        let seen_better = statuses.iter().any(|s: &ProbeStatus| s.name == "ioctl_return" && s.attached);
-        if seen_better && matches!(probe.hook, Hook::Syscall { .. }) {
+        let attached = |name| statuses.iter().any(|s: &ProbeStatus| s.name == name && s.attached);
+        if probe.unless.is_some_and(attached) {
             continue;
         }
         let result = match probe.requirements(kernel) {
@@ -76,10 +76,6 @@ fn start(ebpf: &mut Ebpf, btf: &Btf, probe: &Probe, hz: u64, cpus: &[u32]) -> Re
             for entry in kprobes::driver_entries().unwrap_or_default() {
                 program.attach(entry, 0)?;
             }
-        }
-        Hook::Syscall { .. } => {
-            let program: &mut TracePoint = program.try_into()?;
-            program.load()?;
         }
     }
     Ok(())

@@ -5,13 +5,8 @@ mod attach;
 
 pub use attach::{OnDemand, attach, detach, detach_one};
 
-use std::path::Path;
-
 use super::btf::Kernel;
 use super::kprobes;
-
-/// Where tracefs is mounted; the second is its place before 4.1, and still often the only one.
-const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// What a program is attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,9 +23,6 @@ pub enum Hook {
     Uprobe,
     /// The NVIDIA driver's entry points, those that are there.
     DriverEntry,
-    /// A tracepoint of one system call, attached at times by `ioctls`; where the driver's entry points are
-    /// probed it is not needed.
-    Syscall { event: &'static str },
 }
 
 /// One program of the object.
@@ -44,6 +36,8 @@ pub struct Probe {
     /// A variant of another program for other kernels: only one of the two can be attached, and the absence
     /// of the other is not worth a line.
     pub variant_of: Option<&'static str>,
+    /// Not needed where this one is attached, which sees the same at less cost.
+    pub unless: Option<&'static str>,
 }
 
 const IDENTITY: &[&str] = &["task_pid", "task_tgid", "task_start", "task_comm", "task_flags", "task_parent"];
@@ -105,11 +99,7 @@ const FAULT: &[&str] = &[
 
 const IOCTL: &[&str] = &["file_inode", "inode_mode", "inode_rdev"];
 const IOCTL_BY_DESCRIPTOR: &[&str] =
-    &["task_files", "files_fdt", "fdt_max", "fdt_fd", "file_inode", "inode_mode", "inode_rdev"];
-
-/// The programs of the system call `ioctl` and the events they are attached to.
-pub const SYSCALL_IOCTL: [(&str, &str); 2] =
-    [("ioctl_sysenter", "sys_enter_ioctl"), ("ioctl_sysexit", "sys_exit_ioctl")];
+    &["task_files", "regs_di", "regs_si", "regs_dx", "files_fdt", "fdt_max", "fdt_fd", "file_inode", "inode_mode", "inode_rdev"];
 const READ: &[&str] = &[
     "task_files",
     "regs_orig_ax",
@@ -163,19 +153,22 @@ pub const PROBES: &[Probe] = &[
     tracepoint("compact_end", "mm_compaction_end", ANY, &["task_start"]),
     on_demand("read_enter", "sys_enter", &[2], READ),
     on_demand("read_exit", "sys_exit", &[2], READ),
-    Probe { program: "major_fault", hook: Hook::MajorFaults, fields: &["task_start"], variant_of: None },
-    Probe { program: "cpu_sample", hook: Hook::Clock, fields: &["task_start"], variant_of: None },
-    Probe { program: "cuda_submit", hook: Hook::Uprobe, fields: &["task_start"], variant_of: None },
-    Probe { program: "cuda_enter", hook: Hook::Uprobe, fields: &["task_start"], variant_of: None },
-    Probe { program: "cuda_return", hook: Hook::Uprobe, fields: &["task_start"], variant_of: None },
-    Probe { program: "ioctl_enter", hook: Hook::DriverEntry, fields: IOCTL, variant_of: None },
-    Probe { program: "ioctl_return", hook: Hook::DriverEntry, fields: IOCTL, variant_of: None },
-    syscall(SYSCALL_IOCTL[0], IOCTL_BY_DESCRIPTOR),
-    syscall(SYSCALL_IOCTL[1], IOCTL_BY_DESCRIPTOR),
+    probe("major_fault", Hook::MajorFaults, &["task_start"]),
+    probe("cpu_sample", Hook::Clock, &["task_start"]),
+    probe("cuda_submit", Hook::Uprobe, &["task_start"]),
+    probe("cuda_enter", Hook::Uprobe, &["task_start"]),
+    probe("cuda_return", Hook::Uprobe, &["task_start"]),
+    probe("ioctl_enter", Hook::DriverEntry, IOCTL),
+    probe("ioctl_return", Hook::DriverEntry, IOCTL),
+    Probe {
+        unless: Some("ioctl_enter"),
+        ..on_demand("ioctl_sysenter", "sys_enter", &[2], IOCTL_BY_DESCRIPTOR)
+    },
+    Probe { unless: Some("ioctl_return"), ..on_demand("ioctl_sysexit", "sys_exit", &[2], &["regs_orig_ax"]) },
 ];
 
-const fn syscall((program, event): (&'static str, &'static str), fields: &'static [&'static str]) -> Probe {
-    Probe { program, hook: Hook::Syscall { event }, fields, variant_of: None }
+const fn probe(program: &'static str, hook: Hook, fields: &'static [&'static str]) -> Probe {
+    Probe { program, hook, fields, variant_of: None, unless: None }
 }
 
 const fn tracepoint(
@@ -184,7 +177,7 @@ const fn tracepoint(
     arguments: &'static [usize],
     fields: &'static [&'static str],
 ) -> Probe {
-    Probe { program, hook: Hook::Tracepoint { name, arguments }, fields, variant_of: None }
+    probe(program, Hook::Tracepoint { name, arguments }, fields)
 }
 
 const fn on_demand(
@@ -193,7 +186,7 @@ const fn on_demand(
     arguments: &'static [usize],
     fields: &'static [&'static str],
 ) -> Probe {
-    Probe { program, hook: Hook::OnDemand { name, arguments }, fields, variant_of: None }
+    probe(program, Hook::OnDemand { name, arguments }, fields)
 }
 
 impl Probe {
@@ -213,13 +206,6 @@ impl Probe {
         }
         if self.hook == Hook::DriverEntry {
             kprobes::driver_entries()?;
-        }
-        if let Hook::Syscall { event } = self.hook
-            && !TRACEFS.iter().any(|root| Path::new(root).join("events/syscalls").join(event).exists())
-        {
-            return Err(format!(
-                "no tracepoint {event}: tracefs is not mounted, or the kernel was built without"
-            ));
         }
         match self.fields.iter().find(|f| !f.split('|').any(|name| kernel.has_field(name))) {
             Some(missing) => Err(format!("this kernel's type information has no field for {missing}")),
