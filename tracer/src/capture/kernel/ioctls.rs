@@ -88,13 +88,7 @@ impl Ioctls {
         Ok(())
     }
 
-    fn send(
-        &self,
-        mut rows: Vec<(IoctlKey, IoctlValue)>,
-        span: Span,
-        at: Ns,
-        sink: &mut dyn FnMut(Record),
-    ) {
+    fn send(&self, mut rows: Vec<(IoctlKey, IoctlValue)>, span: Span, at: Ns, sink: &mut dyn FnMut(Record)) {
         rows.sort_by_key(|(k, _)| (k.pid, k.major, k.command, k.inner, k.has_inner, k.epoch));
         rows.iter().for_each(|(key, value)| sink(Record::IoctlTotal(total(span, key, value))));
         if !rows.is_empty() {

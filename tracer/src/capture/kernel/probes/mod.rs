@@ -98,8 +98,18 @@ const FAULT: &[&str] = &[
 ];
 
 const IOCTL: &[&str] = &["file_inode", "inode_mode", "inode_rdev"];
-const IOCTL_BY_DESCRIPTOR: &[&str] =
-    &["task_files", "regs_di", "regs_si", "regs_dx", "files_fdt", "fdt_max", "fdt_fd", "file_inode", "inode_mode", "inode_rdev"];
+const IOCTL_BY_DESCRIPTOR: &[&str] = &[
+    "task_files",
+    "regs_di",
+    "regs_si",
+    "regs_dx",
+    "files_fdt",
+    "fdt_max",
+    "fdt_fd",
+    "file_inode",
+    "inode_mode",
+    "inode_rdev",
+];
 const READ: &[&str] = &[
     "task_files",
     "regs_orig_ax",
