@@ -71,7 +71,7 @@ impl Ioctls {
     /// A map could not be read.
     pub fn flush(&mut self, turn: Turn, sink: &mut dyn FnMut(Record)) -> Result<(), CaptureError> {
         let (rows, span) = self.rows.flush(turn)?;
-        self.send(rows, span, turn.span.end, sink);
+        self.send(rows, self.calls.watched(span), turn.span.end, sink);
         Ok(())
     }
 
@@ -81,7 +81,7 @@ impl Ioctls {
     /// A map could not be read.
     pub fn rest(&mut self, at: Ns, sink: &mut dyn FnMut(Record)) -> Result<(), CaptureError> {
         let (rows, span) = self.rows.rest()?;
-        self.send(rows, span, at, sink);
+        self.send(rows, self.calls.watched(span), at, sink);
         if self.watched_ns(at) > 0 {
             self.say_watched(at, sink);
         }

@@ -9,6 +9,7 @@ use tracer_ebpf::wire::{FIELDS, Settings};
 use super::CaptureError;
 use super::btf::{Kernel, VMLINUX};
 use super::tracer::Config;
+use super::uprobes::Way;
 
 /// The kernel side as built by `build.rs`.
 pub static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/tracer-ebpf"));
@@ -61,6 +62,11 @@ impl Globals {
     }
 }
 
+/// The best kind of uprobe links that may be used here.
+pub fn uprobe_links(config: &Config, kernel: &Kernel) -> Way {
+    if kernel.has_helper("get_attach_cookie") { config.uprobe_links } else { Way::Constant }
+}
+
 fn settings(config: &Config, kernel: &Kernel) -> Settings {
     Settings {
         wake_bytes: u64::from(config.ring_bytes / 4),
@@ -68,7 +74,7 @@ fn settings(config: &Config, kernel: &Kernel) -> Settings {
         all: config.all.into(),
         have_task_pt_regs: kernel.has_helper("task_pt_regs").into(),
         have_current_task_btf: kernel.has_helper("get_current_task_btf").into(),
-        have_cookie: kernel.has_helper("get_attach_cookie").into(),
+        have_cookie: (uprobe_links(config, kernel) != Way::Constant).into(),
         thread_size: THREAD_SIZE,
         pt_regs_size: kernel.size_of("pt_regs").and_then(|s| u32::try_from(s).ok()).unwrap_or(0),
         log: tracing::enabled!(target: "kernel", tracing::Level::INFO).into(),

@@ -8,7 +8,7 @@ use super::CaptureError;
 use super::now::now;
 use super::probes::OnDemand;
 use super::tables::{drained, failed, take};
-use crate::trace::{Ns, ProbeStatus};
+use crate::trace::{Ns, ProbeStatus, Span};
 
 /// A burst lasts at least this long, to the end of its tick.
 const BURST: Ns = 300_000_000;
@@ -33,7 +33,10 @@ pub(super) struct OnSyscalls<O: Pod> {
     open: HashMap<MapData, u32, O>,
     when: When,
     wanted: bool,
-    since: Option<Ns>,
+    in_place: bool,
+    /// When they were last put in place.
+    began: Ns,
+    /// Before that.
     watched_ns: u64,
 }
 
@@ -53,7 +56,8 @@ impl<O: Pod> OnSyscalls<O> {
             open: take(ebpf, map)?,
             when,
             wanted: false,
-            since: None,
+            in_place: false,
+            began: 0,
             watched_ns: 0,
         })
     }
@@ -65,13 +69,18 @@ impl<O: Pod> OnSyscalls<O> {
 
     /// Time in which calls were watched until now.
     pub(super) fn watched_ns(&self, at: Ns) -> u64 {
-        self.watched_ns + self.since.map_or(0, |since| at.saturating_sub(since))
+        self.watched_ns + if self.in_place { at.saturating_sub(self.began) } else { 0 }
+    }
+
+    /// The part of a tick in which calls were watched.
+    pub(super) fn watched(&self, tick: Span) -> Span {
+        Span::new(tick.start.max(self.began.min(tick.end)), tick.end)
     }
 
     /// Before the tables are turned over: ends a burst that lasted long enough, so that what it counted lies in
     /// the tick that ends now.
     pub(super) fn before_turn(&mut self, ebpf: &mut Ebpf, at: Ns) {
-        if self.when != When::Always && self.since.is_some_and(|since| at >= since + BURST) {
+        if self.in_place && self.when != When::Always && at >= self.began + BURST {
             self.end(ebpf);
         }
     }
@@ -86,7 +95,7 @@ impl<O: Pod> OnSyscalls<O> {
             When::Bursts(next) => self.wanted && at >= next,
             When::Never => false,
         };
-        if !due || self.since.is_some() {
+        if !due || self.in_place {
             return Ok(());
         }
         // Calls that outlasted the burst before: nobody saw their ends.
@@ -100,7 +109,7 @@ impl<O: Pod> OnSyscalls<O> {
         if let When::Bursts(next) = &mut self.when {
             *next = at + EVERY;
         }
-        (self.wanted, self.since) = (false, Some(now()));
+        (self.wanted, self.in_place, self.began) = (false, true, now());
         Ok(())
     }
 
@@ -108,7 +117,7 @@ impl<O: Pod> OnSyscalls<O> {
     pub(super) fn end(&mut self, ebpf: &mut Ebpf) {
         self.attached.detach(ebpf);
         self.watched_ns = self.watched_ns(now());
-        self.since = None;
+        self.in_place = false;
     }
 }
 

@@ -56,7 +56,7 @@ impl Reads {
     /// The map could not be read.
     pub(super) fn flush(&mut self, turn: Turn, sink: &mut dyn FnMut(Record)) -> Result<(), CaptureError> {
         let (rows, span) = self.rows.flush(turn)?;
-        send(rows, span, sink);
+        send(rows, self.calls.watched(span), sink);
         Ok(())
     }
 
@@ -66,7 +66,7 @@ impl Reads {
     /// The map could not be read.
     pub(super) fn rest(&mut self, sink: &mut dyn FnMut(Record)) -> Result<(), CaptureError> {
         let (rows, span) = self.rows.rest()?;
-        send(rows, span, sink);
+        send(rows, self.calls.watched(span), sink);
         Ok(())
     }
 }

@@ -123,7 +123,6 @@ impl Tracer {
         fill_tables(&mut ebpf, config)?;
         let copies = Copies::new(&ebpf, globals)
             .map_err(|e| CaptureError::Kernel { what: "uprobe programs".into(), source: e.into() })?;
-        let links = if kernel.has_helper("get_attach_cookie") { config.uprobe_links } else { Way::Constant };
         let attached_at = now();
         let log = log::open(&mut ebpf);
         let rings = Rings::new(&mut ebpf)?;
@@ -146,7 +145,7 @@ impl Tracer {
         let ioctls = Ioctls::new(&mut ebpf, &statuses, config.ioctls, driver, attached_at)?;
         let reads = Reads::new(&mut ebpf, config.reads, &statuses)?;
         let mut tracer = Self {
-            uprobes: Uprobes::new(copies, links),
+            uprobes: Uprobes::new(copies, load::uprobe_links(config, &kernel)),
             rings,
             tables,
             pids,
