@@ -31,10 +31,16 @@ pub fn lacking(program: &str) -> Option<String> {
     Some(reason)
 }
 
-/// Says what a test leaves out, and for which lack of the running kernel.
+/// Says what a test leaves out, and for which lack of the running kernel: at once, and in the file named by
+/// `WHYIDLE_LEFT_OUT`, which whoever runs all tests reads out at their end.
 pub fn leaves_out(what: &str) {
     let name = std::thread::current().name().unwrap_or("?").to_owned();
-    writeln!(std::io::stderr(), "test {name} leaves out what needs {what}").expect("standard error");
+    let line = format!("test {name} leaves out what needs {what}\n");
+    std::io::stderr().write_all(line.as_bytes()).expect("standard error");
+    if let Some(list) = std::env::var_os("WHYIDLE_LEFT_OUT") {
+        let mut list = std::fs::File::options().append(true).open(list).expect("the list");
+        list.write_all(line.as_bytes()).expect("the list");
+    }
 }
 
 /// Links to any of these programs, of which an ended tracer has none.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use whyidle::capture::cuda::exported;
 use whyidle::capture::cuda::names;
 use whyidle::capture::cuda::runtime::runtime_names;
+use whyidle_tests::privileged::leaves_out;
 
 fn folder() -> PathBuf {
     let cache = std::env::var_os("WHYIDLE_CACHE").map(PathBuf::from).unwrap_or_else(|| {
@@ -47,8 +48,8 @@ fn say(what: &str) {
 fn inputs(begins: &str) -> Option<Vec<PathBuf>> {
     let found = libraries(&folder(), begins);
     if found.is_empty() {
-        say(&format!(
-            "SKIPPED: no {begins}* below {}; `cargo xtask libraries` fetches them",
+        leaves_out(&format!(
+            "{begins}*: none below {}; `cargo xtask libraries` fetches them",
             folder().display()
         ));
         return None;
