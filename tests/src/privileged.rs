@@ -24,11 +24,16 @@ pub fn attach(config: &Config) -> Tracer {
 /// nothing of a test that passes, so that what a test leaves out is never out of sight.
 #[must_use]
 pub fn lacking(program: &str) -> Option<String> {
-    let probe = PROBES.iter().find(|p| p.program == program).expect("a program of the object");
-    let kernel = Kernel::running().expect("BTF");
-    let reason = probe.requirements(&kernel).err()?;
+    let reason = lack(program)?;
     leaves_out(&format!("{program}: {reason}"));
     Some(reason)
+}
+
+/// Likewise, for tests of what stands in for it, which leave nothing out.
+#[must_use]
+pub fn lack(program: &str) -> Option<String> {
+    let probe = PROBES.iter().find(|p| p.program == program).expect("a program of the object");
+    probe.requirements(&Kernel::running().expect("BTF")).err()
 }
 
 /// Says what a test leaves out, and for which lack of the running kernel: at once, and in the file named by

@@ -16,7 +16,7 @@ use whyidle::timeline::{Timeline, build};
 use whyidle::trace::{
     Counter, IoctlTotal, LossClass, NvidiaIoctl, OffCpu, Record, Span, State, TargetKind, WakerContext,
 };
-use whyidle_tests::privileged::{Child, Observed, attach, lacking, leaves_out, observe, observe_with};
+use whyidle_tests::privileged::{Child, Observed, attach, lack, lacking, leaves_out, observe, observe_with};
 
 const RM_CONTROL: u32 = 0xc020_462a;
 const RM_ALLOC: u32 = 0xc030_462b;
@@ -276,9 +276,9 @@ fn bottom_halves_are_found_and_their_run_time_read() {
 
 /// Where the driver's entry points cannot be probed, the nodes of any other driver can stand for its own.
 fn by_system_call() -> bool {
-    let entry = lacking("ioctl_enter").is_none();
+    let entry = lack("ioctl_enter").is_none();
     if entry {
-        leaves_out("tracepoints of the system call: the driver's own entry points are probed here");
+        leaves_out("tracepoints of system calls: the driver's own entry points are probed here");
     }
     !entry && lacking("ioctl_sysenter").is_none()
 }
