@@ -3,13 +3,16 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use aya::{Btf, Ebpf, EbpfError, EbpfLoader};
-use tracer_ebpf::wire::{FIELDS, Settings};
+use aya::maps::{Array, MapData};
+use aya::{Btf, Ebpf, EbpfError, EbpfLoader, Pod};
+use tracer_ebpf::wire::{FIELDS, Settings, call};
 
 use super::CaptureError;
 use super::btf::{Kernel, VMLINUX};
-use super::tracer::Config;
+use super::config::Config;
+use super::rings::missing;
 use super::uprobes::Way;
+use super::{cuda, syscalls};
 
 /// The kernel side as built by `build.rs`.
 pub static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/tracer-ebpf"));
@@ -79,6 +82,35 @@ fn settings(config: &Config, kernel: &Kernel) -> Settings {
         pt_regs_size: kernel.size_of("pt_regs").and_then(|s| u32::try_from(s).ok()).unwrap_or(0),
         log: tracing::enabled!(target: "kernel", tracing::Level::INFO).into(),
     }
+}
+
+/// Majors, system calls and driver calls.
+///
+/// # Errors
+/// The object has no such maps.
+pub fn fill_tables(ebpf: &mut Ebpf, config: &Config) -> Result<(), CaptureError> {
+    let failed = |e| CaptureError::Kernel { what: "filling a map".into(), source: Box::new(e) };
+    // Borrowed, not taken: a map that is closed here is not there when the programs are loaded.
+    let mut majors: Array<_, u8> = borrow(ebpf, "MAJORS")?;
+    for major in &config.nvidia_majors {
+        if *major < majors.len() {
+            majors.set(*major, 1, 0).map_err(failed)?;
+        }
+    }
+    let mut calls: Array<_, u8> = borrow(ebpf, "SYSCALLS")?;
+    for (nr, row) in syscalls::CALLS.iter().filter(|(nr, _)| *nr < call::ROWS) {
+        calls.set(*nr, *row, 0).map_err(failed)?;
+    }
+    let mut driver: Array<_, u64> = borrow(ebpf, "CALLS")?;
+    for entry in cuda::names() {
+        driver.set(entry.id, entry.layout, 0).map_err(failed)?;
+    }
+    Ok(())
+}
+
+fn borrow<'a, V: Pod>(ebpf: &'a mut Ebpf, name: &str) -> Result<Array<&'a mut MapData, V>, CaptureError> {
+    let map = ebpf.map_mut(name).ok_or_else(|| missing(name))?;
+    Array::try_from(map).map_err(|e| CaptureError::Kernel { what: name.into(), source: Box::new(e) })
 }
 
 /// What must hold before anything is loaded.

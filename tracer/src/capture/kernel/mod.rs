@@ -4,6 +4,7 @@
 
 mod adopt;
 pub mod btf;
+mod config;
 mod copies;
 pub mod decode;
 mod decode_cuda;

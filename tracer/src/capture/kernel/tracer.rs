@@ -5,15 +5,15 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use aya::maps::{Array, MapData};
+use aya::maps::MapData;
 use aya::{Ebpf, maps};
-use tracer_ebpf::wire::{CudaState, PythonThread, RunState, ThreadState, call};
+use tracer_ebpf::wire::{CudaState, PythonThread, RunState, ThreadState};
 
 use super::CaptureError;
 use super::adopt::Adoption;
 use super::btf::Kernel;
 use super::copies::Copies;
-use super::cuda::{self, EntryPoint, Layer};
+use super::cuda::{EntryPoint, Layer};
 use super::decode::Decoder;
 use super::ioctls::Ioctls;
 use super::kallsyms::Entries;
@@ -21,61 +21,23 @@ use super::log::{self, KernelLog};
 use super::now::now;
 use super::python::{Change, Pythons};
 use super::reads::Reads;
-use super::rings::{Rings, missing};
+use super::rings::Rings;
 use super::tables::{Tables, take};
 use super::targets::{self, Pids};
 use super::trap::{self, Tried};
 use super::undo::Detaching;
 use super::uprobes::{Attach, Runs, Uprobes, Way};
-use super::{load, misses, open, probes, syscalls};
+use super::{load, misses, open, probes};
 use crate::capture::host;
 use crate::trace::{Loss, LossCause, LossClass, Ns, ProbeStatus, Record, TargetKind};
+
+pub use super::config::Config;
 
 /// Losses go out at most this often.
 const LOSSES_EVERY: Ns = 1_000_000_000;
 
 /// Longer than any program runs.
 const LAST_RUN: Duration = Duration::from_millis(2);
-
-/// What the kernel side is told at load time.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// Off-CPU intervals shorter than this become totals.
-    pub threshold_ns: u64,
-    /// CPU samples a second, 0 for none.
-    pub sample_hz: u64,
-    /// Every thread on the host is a target (own process excepted).
-    pub all: bool,
-    /// Character-device majors taken as the NVIDIA driver's.
-    pub nvidia_majors: Vec<u32>,
-    /// Every call into the driver is seen whatever that costs the host's system calls, where the driver's own
-    /// entry points cannot be probed; else in bursts.
-    pub ioctls: bool,
-    /// Threads that may be adopted because they wake targets often.
-    pub adopt_cap: u32,
-    /// Bytes per ring buffer, a power of two.
-    pub ring_bytes: u32,
-    /// The best kind of uprobe links that may be used; what the kernel cannot is not used anyway.
-    pub uprobe_links: Way,
-    /// Reads are counted all the time, not in bursts alone.
-    pub reads: bool,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            threshold_ns: 100_000,
-            sample_hz: 99,
-            all: false,
-            nvidia_majors: vec![195],
-            ioctls: false,
-            adopt_cap: 64,
-            ring_bytes: 8 << 20,
-            uprobe_links: Way::Many,
-            reads: false,
-        }
-    }
-}
 
 /// The attached kernel side. Dropping it detaches everything.
 pub struct Tracer {
@@ -120,7 +82,7 @@ impl Tracer {
         load::check()?;
         let kernel = Kernel::running()?;
         let (mut ebpf, btf, globals) = load::load(config, &kernel)?;
-        fill_tables(&mut ebpf, config)?;
+        load::fill_tables(&mut ebpf, config)?;
         let copies = Copies::new(&ebpf, globals)
             .map_err(|e| CaptureError::Kernel { what: "uprobe programs".into(), source: e.into() })?;
         let attached_at = now();
@@ -458,33 +420,4 @@ impl Tracer {
         open::cuda(&self.cuda, &self.runs, &mut self.decoder, sink)?;
         Ok(detaching)
     }
-}
-
-/// Majors, system calls and driver calls.
-fn fill_tables(ebpf: &mut Ebpf, config: &Config) -> Result<(), CaptureError> {
-    let failed = |e| CaptureError::Kernel { what: "filling a map".into(), source: Box::new(e) };
-    // Borrowed, not taken: a map that is closed here is not there when the programs are loaded.
-    let mut majors: Array<_, u8> = borrow(ebpf, "MAJORS")?;
-    for major in &config.nvidia_majors {
-        if *major < majors.len() {
-            majors.set(*major, 1, 0).map_err(failed)?;
-        }
-    }
-    let mut calls: Array<_, u8> = borrow(ebpf, "SYSCALLS")?;
-    for (nr, row) in syscalls::CALLS.iter().filter(|(nr, _)| *nr < call::ROWS) {
-        calls.set(*nr, *row, 0).map_err(failed)?;
-    }
-    let mut driver: Array<_, u64> = borrow(ebpf, "CALLS")?;
-    for entry in cuda::names() {
-        driver.set(entry.id, entry.layout, 0).map_err(failed)?;
-    }
-    Ok(())
-}
-
-fn borrow<'a, V: aya::Pod>(
-    ebpf: &'a mut Ebpf,
-    name: &str,
-) -> Result<Array<&'a mut MapData, V>, CaptureError> {
-    let map = ebpf.map_mut(name).ok_or_else(|| missing(name))?;
-    Array::try_from(map).map_err(|e| CaptureError::Kernel { what: name.into(), source: Box::new(e) })
 }
