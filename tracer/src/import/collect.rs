@@ -8,7 +8,7 @@ use std::io;
 use serde::{Deserialize, Serialize};
 
 use super::calls;
-use super::kineto::{Bad, Item, OpKind, Stamp};
+use super::event::{Bad, Item, OpKind, Stamp};
 use super::names::Names;
 use super::sort::{Merge, Scratch, Sorter};
 use super::told::Told;

@@ -7,6 +7,7 @@
 mod calls;
 mod collect;
 mod error;
+mod event;
 mod hash;
 mod kineto;
 mod lacks;

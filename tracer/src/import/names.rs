@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use super::event::OpKind;
 use super::hash::Hash;
-use super::kineto::OpKind;
 use crate::trace::{Frame, ThreadKey};
 
 /// Distinct names kept; what comes after goes by one. Also the most threads, and names of threads.

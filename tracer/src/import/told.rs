@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::event::integer;
 use super::hash::Hash;
-use super::kineto::integer;
 use crate::trace::CopyDirection;
 
 /// Arguments of one submit, copy or synchronise call.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use super::collect::{Call, Collector, Sorted, What};
-use super::kineto::Stamp;
+use super::event::Stamp;
 use super::reduce::{Edges, THRESHOLD_NS};
 use super::stacks::{Open, Out, PERIOD_NS, Stacks};
 use super::truth::{NVML_WINDOW_NS, Union, Windows};
