@@ -17,6 +17,8 @@ pub enum Step {
     FewerRescans,
     /// Host and group counters once a second instead of every tick.
     FewerHostTicks,
+    /// System calls are watched no more in bursts; where that was asked for, they still are all the time.
+    NoBursts,
     /// Waits shorter than 1 ms are added up instead of recorded one by one.
     Threshold1Ms,
     /// No more CPU samples.
@@ -26,13 +28,20 @@ pub enum Step {
 }
 
 impl Step {
-    const ORDER: [Self; 5] =
-        [Self::FewerRescans, Self::FewerHostTicks, Self::Threshold1Ms, Self::NoSamples, Self::Threshold10Ms];
+    const ORDER: [Self; 6] = [
+        Self::FewerRescans,
+        Self::FewerHostTicks,
+        Self::NoBursts,
+        Self::Threshold1Ms,
+        Self::NoSamples,
+        Self::Threshold10Ms,
+    ];
 
     fn what(self) -> &'static str {
         match self {
             Self::FewerRescans => "looks for new targets eight times less often",
             Self::FewerHostTicks => "reads host and group counters once a second",
+            Self::NoBursts => "watches reads and driver calls no more in bursts",
             Self::Threshold1Ms => "adds up waits shorter than 1 ms instead of recording each",
             Self::NoSamples => "takes no more CPU samples",
             Self::Threshold10Ms => "adds up waits shorter than 10 ms instead of recording each",

@@ -290,6 +290,7 @@ impl Recorder {
         match step {
             Step::FewerRescans => self.rescan = RESCAN * 8,
             Step::FewerHostTicks => self.host_every = RESCAN,
+            Step::NoBursts => self.tracer.stop_bursts(),
             Step::Threshold1Ms => self.tracer.set_threshold_ns(self.threshold_ns.max(1_000_000))?,
             Step::Threshold10Ms => self.tracer.set_threshold_ns(self.threshold_ns.max(10_000_000))?,
             Step::NoSamples => {

@@ -51,6 +51,11 @@ impl Ioctls {
         })
     }
 
+    /// See [`OnSyscalls::stop_bursts`].
+    pub fn stop_bursts(&mut self, ebpf: &mut Ebpf) {
+        self.calls.stop_bursts(ebpf);
+    }
+
     /// See [`OnSyscalls::before_turn`].
     pub fn before_turn(&mut self, ebpf: &mut Ebpf, at: Ns) {
         self.calls.before_turn(ebpf, at);

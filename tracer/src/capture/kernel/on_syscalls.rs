@@ -113,8 +113,15 @@ impl<O: Pod> OnSyscalls<O> {
         Ok(())
     }
 
-    /// Takes the programs out.
-    pub(super) fn end(&mut self, ebpf: &mut Ebpf) {
+    /// No burst comes any more, and one under way ends. What is there all the time stays.
+    pub(super) fn stop_bursts(&mut self, ebpf: &mut Ebpf) {
+        if matches!(self.when, When::Bursts(_)) {
+            self.when = When::Never;
+            self.end(ebpf);
+        }
+    }
+
+    fn end(&mut self, ebpf: &mut Ebpf) {
         self.attached.detach(ebpf);
         self.watched_ns = self.watched_ns(now());
         self.in_place = false;

@@ -39,6 +39,11 @@ impl Reads {
         }
     }
 
+    /// See [`OnSyscalls::stop_bursts`].
+    pub(super) fn stop_bursts(&mut self, ebpf: &mut Ebpf) {
+        self.calls.stop_bursts(ebpf);
+    }
+
     /// See [`OnSyscalls::before_turn`].
     pub(super) fn before_turn(&mut self, ebpf: &mut Ebpf, at: Ns) {
         self.calls.before_turn(ebpf, at);

@@ -165,6 +165,12 @@ impl Tracer {
         self.tables.set_threshold_ns(ns)
     }
 
+    /// System calls are watched no more, but where that was asked for.
+    pub fn stop_bursts(&mut self) {
+        self.reads.stop_bursts(&mut self.ebpf);
+        self.ioctls.stop_bursts(&mut self.ebpf);
+    }
+
     /// Takes one program out while the others go on; `false` if it was not in place.
     pub fn detach_probe(&mut self, program: &str, reason: &str) -> bool {
         let Some(status) = self.probes.iter_mut().find(|s| s.name == program && s.attached) else {
