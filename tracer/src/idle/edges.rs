@@ -7,7 +7,7 @@ use super::devices::{DeviceMap, feeders};
 use super::drain::synchronise;
 use super::queue::{Event, What};
 use super::runs::{Burst, Kind, Run, Silence, of_thread, silences};
-use crate::timeline::{Thread, Timeline};
+use crate::timeline::{Thread, Timeline, union};
 use crate::trace::{CudaCall, CudaFamily, Ns, Span};
 
 /// All edges of one device, in order.
@@ -122,13 +122,5 @@ fn copies(threads: &[&Thread]) -> Vec<Span> {
             since = submits.last;
         }
     }
-    spans.sort_unstable();
-    let mut apart: Vec<Span> = Vec::with_capacity(spans.len());
-    for span in spans {
-        match apart.last_mut() {
-            Some(last) if span.start <= last.end => last.end = last.end.max(span.end),
-            _ => apart.push(span),
-        }
-    }
-    apart
+    union(spans)
 }
