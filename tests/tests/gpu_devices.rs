@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use gpu_sim_timeline::truth::Truth;
 use serial_test::file_serial;
-use whyidle::idle::{DeviceMap, UnknownReason, feeders};
+use whyidle::idle::{DeviceMap, On, UnknownReason, feeders};
 use whyidle_tests::cuda::{BLOCKING_SYNC, Cuda};
 use whyidle_tests::device::{SimulatedDevice, mps_server};
 use whyidle_tests::library::Library;
@@ -341,7 +341,7 @@ fn instances_that_are_not_measured_are_unknown_and_keep_their_processes() {
         assert_eq!((idle.idle_ns, idle.busy_ns, idle.unknown_ns), (0, 0, idle.window.len()));
         assert!(idle.unknown.iter().all(|(_, why)| *why == UnknownReason::Mig), "{:?}", idle.unknown);
         assert!(idle.submits > 20, "{found:?}");
-        assert_eq!(map.of_process(pid).and_then(|on| on.only()), Some(device));
+        assert_eq!(map.of_process(pid).and_then(On::only), Some(device));
         assert_eq!(recorded.blamed(device), []);
     }
 }
