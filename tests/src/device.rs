@@ -57,7 +57,9 @@ impl SimulatedDevice {
         self.folder.path()
     }
 
-    fn shared(&self) -> PathBuf {
+    /// The file that the libraries share.
+    #[must_use]
+    pub fn shared(&self) -> PathBuf {
         self.folder.path().join("shared")
     }
 
@@ -66,6 +68,12 @@ impl SimulatedDevice {
     pub fn timeline(&self) -> Timeline {
         Timeline::open(&self.shared(), 1).expect("the shared file")
     }
+}
+
+/// A program that stands in for the MPS server.
+#[must_use]
+pub fn mps_server() -> PathBuf {
+    libraries().join("nvidia-cuda-mps-server")
 }
 
 /// Where the libraries were built, by the profile of the test itself. Built here, because cargo builds no
@@ -81,7 +89,16 @@ fn libraries() -> &'static Path {
         }
         let built = Command::new(env!("CARGO"))
             .args(["build", "--quiet", "--profile", profile])
-            .args(["-p", "gpu-sim-nvml", "-p", "gpu-sim-cuda", "-p", "gpu-sim-nccl"])
+            .args([
+                "-p",
+                "gpu-sim-nvml",
+                "-p",
+                "gpu-sim-cuda",
+                "-p",
+                "gpu-sim-nccl",
+                "-p",
+                "gpu-sim-timeline",
+            ])
             .arg("--target-dir")
             .arg(folder.parent().expect("the target folder"))
             .current_dir(env!("CARGO_MANIFEST_DIR"))

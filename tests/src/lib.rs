@@ -2,10 +2,12 @@
 
 pub mod binary;
 pub mod board;
+pub mod calls;
 pub mod cuda;
 pub mod device;
 pub mod driver;
 pub mod library;
 pub mod own;
 pub mod privileged;
+pub mod scenario;
 pub mod signal;

@@ -1,144 +1,28 @@
 //! Shapes of jobs on the simulated device, recorded with the real probes: idle time as it is placed, against
 //! when the device was busy. Both are of the same run, so a slow machine changes neither's meaning.
 
-use std::cell::OnceCell;
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serial_test::file_serial;
-use whyidle::eval::{Score, gaps, score};
-use whyidle::idle::{DeviceIdle, Known, locate};
-use whyidle::timeline::{build, union};
-use whyidle::trace::{Reader, Span, Watched};
-use whyidle_tests::binary;
+use whyidle::idle::Known;
 use whyidle_tests::cuda::{BLOCKING_SYNC, Cuda};
 use whyidle_tests::device::SimulatedDevice;
-use whyidle_tests::privileged::Child;
+use whyidle_tests::scenario::{Found, INFERRED, PROVED, job, ms, pids, record};
 
 /// How long each job is recorded.
 const DURATION: &str = "4000ms";
-/// Where a call proves the device empty, and elsewhere.
-const PROVED: f64 = 0.95;
-const INFERRED: f64 = 0.75;
-
-/// A process of a job, which prepares (`once`) and then takes steps for ever, one every `period`.
-fn job<T>(
-    library: &Path,
-    period: Duration,
-    once: impl FnOnce(&Cuda) -> T,
-    step: impl Fn(&Cuda, &T),
-) -> Child {
-    let ready = OnceCell::new();
-    let prepare = || {
-        let cuda = Cuda::load(library, BLOCKING_SYNC);
-        let made = once(&cuda);
-        assert!(ready.set((cuda, made)).is_ok());
-    };
-    let steps = || {
-        let (cuda, made) = ready.get().expect("prepared");
-        let mut next = Instant::now();
-        loop {
-            step(cuda, made);
-            next = (next + period).max(Instant::now());
-            std::thread::sleep(next.saturating_duration_since(Instant::now()));
-        }
-    };
-    Child::fork_prepared(prepare, steps)
-}
-
-/// What was found of a recorded job, and how it compares.
-#[derive(Debug)]
-struct Found {
-    idle: DeviceIdle,
-    placed: Score,
-    /// Idle as it really was in the device's windows that could be read.
-    true_ns: u64,
-}
-
-impl Found {
-    fn window_ns(&self) -> u64 {
-        self.idle.window.len() - self.idle.unknown_ns
-    }
-
-    fn known(&self, known: Known) -> u64 {
-        self.idle.placed.iter().filter(|p| p.known == known).map(|p| p.span.len()).sum()
-    }
-
-    /// Edges were seen, the device's word is its own, and idle time lies where it was.
-    #[track_caller]
-    fn holds(&self, f1: f64) {
-        let summary = format!(
-            "F1 {:.3}, recall {:.3}, precision {:.3}; {} ms idle of {} ms, {} ms true; {} submits; drained {} ms",
-            self.placed.f1,
-            self.placed.recall,
-            self.placed.precision,
-            self.idle.idle_ns / 1_000_000,
-            self.window_ns() / 1_000_000,
-            self.true_ns / 1_000_000,
-            self.idle.submits,
-            self.known(Known::Drained) / 1_000_000,
-        );
-        eprintln!("{summary}");
-        assert!(self.idle.submits > 20, "no edges: {summary}");
-        assert!(self.window_ns() > 1_500_000_000, "the device was hardly read: {summary}");
-        // Half a percent of rounding, and half of stamps that are some milliseconds off.
-        assert!(self.idle.idle_ns.abs_diff(self.true_ns) < self.window_ns() / 100, "{summary}");
-        assert!(self.placed.f1 >= f1, "under {f1}: {summary}");
-    }
-}
-
-/// Lets the job's processes go and records them.
-fn record(device: &SimulatedDevice, children: &mut [Child]) -> Found {
-    let trace = device.folder().join("trace");
-    let mut arguments = vec!["record".to_owned(), "--duration".into(), DURATION.into()];
-    arguments.extend([
-        "--nvidia-major".into(),
-        "4000".into(),
-        "--nvml".into(),
-        device.nvml().display().to_string(),
-    ]);
-    arguments.extend(["-o".into(), trace.display().to_string()]);
-    for child in &mut *children {
-        arguments.extend(["--pid".into(), child.pid.to_string()]);
-        child.go();
-    }
-    let ran = binary::run(&arguments);
-    let truth = device.timeline().truth().expect("the truth").remove(0);
-    assert_eq!(ran.status, Some(0), "{ran:?}");
-
-    let timeline = build(Reader::open(&trace).expect("a trace").map(|r| r.expect("a record")));
-    let idle = locate(&timeline, None).remove(0).idle;
-    // Attaching takes a part of a short recording; what is placed without calls is another matter.
-    let watched = timeline.cuda_watches.iter().filter(|w| w.watched == Watched::All).map(|w| w.at).max();
-    let watched = watched.expect("calls were watched");
-    let mut readings = timeline.devices[&0].readings.iter().map(|r| r.span.start);
-    let from = readings.find(|&start| start >= watched).expect("a window with calls");
-    assert!(
-        from < idle.window.end - idle.window.len() / 4,
-        "too little was watched: {from} of {:?}",
-        idle.window
-    );
-    let busy = truth.busy.iter().map(|b| Span::new(b.start, b.end));
-    // What is not known is nobody's.
-    let unknown = idle.unknown.iter().map(|u| u.0);
-    let outside = [Span::new(0, idle.window.start), Span::new(idle.window.end, u64::MAX)];
-    let idle_truly = gaps(&union(busy.chain(unknown).chain(outside).collect()));
-    let watched = Span::new(from, u64::MAX);
-    let placed = union(idle.placed.iter().filter_map(|p| p.span.intersect(watched)).collect());
-    let true_ns = idle_truly.iter().map(|s| s.len()).sum();
-    let idle_truly: Vec<Span> = idle_truly.iter().filter_map(|s| s.intersect(watched)).collect();
-    Found { placed: score(&placed, &idle_truly), true_ns, idle }
-}
 
 /// A job of one process, recorded on a device of its own.
 fn alone<T>(period: Duration, once: impl FnOnce(&Cuda) -> T, step: impl Fn(&Cuda, &T)) -> Found {
     let device = SimulatedDevice::new(&[]);
-    let job = job(&device.cuda(), period, once, step);
-    record(&device, &mut [job])
-}
-
-const fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
+    let prepare = || {
+        let cuda = Cuda::load(&device.cuda(), BLOCKING_SYNC);
+        let made = once(&cuda);
+        (cuda, made)
+    };
+    let mut jobs = [job(period, prepare, |(cuda, made)| step(cuda, made))];
+    let select = pids(&jobs);
+    record(&device, &mut jobs, &select, DURATION).found(0)
 }
 
 #[test]
@@ -202,25 +86,6 @@ fn a_job_on_two_streams_at_once() {
         }
     });
     found.holds(INFERRED);
-}
-
-#[test]
-#[file_serial(probes)]
-fn two_processes_on_one_device() {
-    let device = SimulatedDevice::new(&[]);
-    let process = |period, name: &'static str| {
-        job(
-            &device.cuda(),
-            ms(period),
-            |cuda| cuda.kernel(name),
-            |cuda, kernel| {
-                cuda.launch(*kernel, 0);
-                cuda.synchronize();
-            },
-        )
-    };
-    let mut jobs = [process(30, "k_8ms"), process(43, "k_9ms")];
-    record(&device, &mut jobs).holds(PROVED);
 }
 
 #[test]

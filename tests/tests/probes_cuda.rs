@@ -1,83 +1,16 @@
 //! Driver calls and collectives on the simulated device, as the probes see them: each family and its fields.
 
-use std::cell::OnceCell;
-use std::path::Path;
-
 use serial_test::file_serial;
-use whyidle::capture::cuda::Libraries;
-use whyidle::capture::tracer::Config;
-use whyidle::trace::{
-    Collective, CopyDirection, CudaCall, CudaContext, CudaFamily, Record, SubmitGroup, Submits,
-};
+use whyidle::trace::{Collective, CopyDirection, CudaContext, CudaFamily, Record, SubmitGroup};
 use whyidle_tests::board::Board;
+use whyidle_tests::calls::{calls, groups, runs, sums_hold, watched};
 use whyidle_tests::device::SimulatedDevice;
 use whyidle_tests::library::{LaunchConfig, Library};
-use whyidle_tests::privileged::{Child, Observed, attach, lacking, observe_with};
+use whyidle_tests::privileged::Child;
 
 const MS: u64 = 1_000_000;
 const MIB: usize = 1 << 20;
 const NOT_READY: i32 = 600;
-
-/// Runs a scenario on a driver that its process has loaded before the probes come. `None`: this kernel cannot
-/// have the probes, and says so.
-fn watched(
-    libraries: &[&Path],
-    prepare: impl FnOnce(&Library),
-    scenario: impl FnOnce(&Library),
-) -> Option<Observed> {
-    if lacking("cuda_submit").is_some() {
-        return None;
-    }
-    let loaded = OnceCell::new();
-    let child = Child::fork_prepared(
-        || {
-            let all: Vec<_> = libraries.iter().map(|path| Library::load(path)).collect();
-            prepare(&all[0]);
-            loaded.set(all).expect("once");
-        },
-        || scenario(&loaded.get().expect("prepared")[0]),
-    );
-    let mut tracer = attach(&Config { sample_hz: 0, ..Config::default() });
-    let found = Libraries::default().scan([child.pid]);
-    assert_eq!(found.len(), libraries.len());
-    for library in found {
-        let library = library.expect("it can be probed");
-        assert_eq!(tracer.attach_cuda(&library.attach_path(), &library.entry_points), []);
-    }
-    Some(observe_with(tracer, child))
-}
-
-fn runs(seen: &Observed) -> Vec<&Submits> {
-    seen.records.iter().filter_map(|r| if let Record::Submits(s) = r { Some(s) } else { None }).collect()
-}
-
-fn groups(seen: &Observed) -> Vec<&SubmitGroup> {
-    runs(seen).into_iter().flat_map(|r| &r.groups).collect()
-}
-
-fn calls(seen: &Observed, family: CudaFamily) -> Vec<&CudaCall> {
-    let calls = seen.records.iter().filter_map(|r| if let Record::CudaCall(c) = r { Some(c) } else { None });
-    calls.filter(|c| c.family == family).collect()
-}
-
-/// What every run must satisfy.
-#[track_caller]
-fn sums_hold(seen: &Observed) {
-    for run in runs(seen) {
-        let of = |family: CudaFamily| {
-            run.groups.iter().filter(|g| g.family == family).map(|g| g.count).sum::<u64>()
-        };
-        assert_eq!(of(CudaFamily::Launch), run.launches, "{run:?}");
-        assert_eq!(of(CudaFamily::GraphLaunch), run.graph_launches, "{run:?}");
-        assert_eq!(of(CudaFamily::Memset), run.memsets, "{run:?}");
-        assert_eq!(of(CudaFamily::Copy), run.copies, "{run:?}");
-        assert!(run.groups.len() <= 36 && run.first <= run.last, "{run:?}");
-        for g in &run.groups {
-            assert!(g.first != 0 && g.first <= g.last && g.timed <= g.count && g.count > 0, "{g:?}");
-        }
-    }
-    assert_eq!(seen.losses().count(), 0);
-}
 
 #[test]
 #[file_serial(probes)]
@@ -282,7 +215,7 @@ fn queries_are_records_when_their_result_is_news() {
         waits.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(),
         ["cuEventSynchronize", "cuStreamSynchronize", "cuCtxSynchronize"]
     );
-    assert!(waits.iter().all(|c| c.result == Some(0) && c.exit.is_some() && !c.exit_by_next));
+    assert!(waits.iter().all(|c| c.result == Some(0) && c.returned().is_some()));
     let launched = runs(&seen)[0].first;
     for call in of_event.iter().map(|c| **c).chain([waits[0]]) {
         assert_eq!((call.object, call.stream), (event, Some(stream)), "the stream it was recorded in");

@@ -1,7 +1,7 @@
 //! Watches the CUDA driver's calls: finds its libraries, attaches to them, and keeps what that costs within
 //! the budget.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 
 use super::cuda::bypass::Bypass;
@@ -121,9 +121,10 @@ impl DriverCalls {
 
     /// Every record that is recorded, for what it tells of the driver.
     pub fn see(&mut self, record: &Record) {
-        if self.found.is_empty() {
+        if self.mode == Mode::Off {
             return;
         }
+        // From the first record on: a stack that was sent before a library was found is not sent again.
         self.bypass.see(record);
         if let (Runtime::Attached(_), Record::CudaCall(call)) = (&self.runtime, record)
             && !is_runtime_call(&call.name)
@@ -134,8 +135,14 @@ impl DriverCalls {
 
     /// The runtime's entry points where the driver's are not in use, and no longer where they are.
     fn check_bypass(&mut self, at: Ns, tracer: &mut Tracer, sink: &mut dyn FnMut(Record)) {
-        for pid in self.libraries.users().filter(|pid| !self.bypass.knows(*pid)).collect::<Vec<_>>() {
-            self.bypass.maps(pid, driver_code(pid));
+        let users: HashSet<u32> = self.libraries.users().collect();
+        self.bypass.keep(&users);
+        for pid in users {
+            let code = if self.bypass.knows(pid) { Vec::new() } else { driver_code(pid) };
+            // A library that is being mapped may have no code yet.
+            if !code.is_empty() {
+                self.bypass.maps(pid, code);
+            }
         }
         if self.policy.watched() != Watched::All {
             // A lack of hits says nothing where nothing is attached.

@@ -19,7 +19,7 @@ pub(crate) fn cut(thread: &Thread, span: Span) -> Vec<(Span, Option<&CudaCall>)>
     }
     let mut edges: Vec<Ns> = calls
         .iter()
-        .flat_map(|c| [Some(c.entry), c.exit])
+        .flat_map(|c| [Some(c.entry), c.returned()])
         .flatten()
         .filter(|&at| span.start < at && at < span.end)
         .chain([span.start, span.end])
@@ -31,7 +31,7 @@ pub(crate) fn cut(thread: &Thread, span: Span) -> Vec<(Span, Option<&CudaCall>)>
         .map(|edge| {
             let part = Span::new(edge[0], edge[1]);
             let inside =
-                calls.iter().filter(|c| c.entry <= part.start && c.exit.is_some_and(|x| x >= part.end));
+                calls.iter().filter(|c| c.entry <= part.start && c.returned().is_some_and(|x| x >= part.end));
             (part, inside.min_by_key(|c| (!claims(c.family), c.entry)).copied())
         })
         .collect()
@@ -46,7 +46,7 @@ fn overlapping(thread: &Thread, span: Span) -> Vec<&CudaCall> {
     let mut finished = 0;
     let mut found = Vec::new();
     for call in thread.calls[..before].iter().rev() {
-        match call.exit {
+        match call.returned() {
             Some(exit) if exit > span.start => found.push(call),
             _ => finished += 1,
         }
@@ -76,7 +76,7 @@ pub(crate) fn loads(context: &Context<'_>, thread: &Thread, call: &CudaCall) -> 
 
 pub(crate) fn is_long_launch(thread: &Thread, call: &CudaCall) -> bool {
     let launch = matches!(call.family, CudaFamily::Launch | CudaFamily::GraphLaunch);
-    let Some(exit) = call.exit.filter(|exit| launch && exit.saturating_sub(call.entry) >= SLOW_LAUNCH) else {
+    let Some(exit) = call.returned().filter(|_| launch && call.own_ns() >= Some(SLOW_LAUNCH)) else {
         return false;
     };
     let own = thread.slices_in(Span::new(call.entry, exit)).map(|slice| match slice.activity {
@@ -132,7 +132,7 @@ pub(crate) fn blocks(call: &CudaCall) -> bool {
 pub(crate) fn waits_for_device(thread: &Thread, at: Ns) -> bool {
     let before = thread.calls.partition_point(|c| c.entry <= at);
     let near = thread.calls[..before].iter().rev().take(NESTING);
-    near.filter(|c| synchronises(c)).any(|c| c.exit.is_some_and(|x| at < x))
+    near.filter(|c| synchronises(c)).any(|c| c.returned().is_some_and(|x| at < x))
 }
 
 /// The last synchronising call of the thread that returned in `span`.
@@ -143,6 +143,6 @@ pub(crate) fn last_synchronise(thread: &Thread, span: Span) -> Option<(&CudaCall
         .rev()
         .take(256)
         .filter(|c| synchronises(c))
-        .filter_map(|c| Some((c, c.exit.filter(|&x| span.start <= x && x <= span.end)?)))
+        .filter_map(|c| Some((c, c.returned().filter(|&x| span.start <= x && x <= span.end)?)))
         .max_by_key(|&(_, exit)| exit)
 }

@@ -131,7 +131,7 @@ fn device_idle(
 ) -> Result<Mechanism, String> {
     let copy = call.family == CudaFamily::Copy;
     // At its end whatever was queued before a copy is done.
-    if copy && call.exit.is_some_and(|exit| end >= exit) {
+    if copy && call.returned().is_some_and(|exit| end >= exit) {
         return Ok(Mechanism::CopyTransfer);
     }
     match calls::queued(context, thread, call) {

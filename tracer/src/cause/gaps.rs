@@ -166,7 +166,7 @@ fn in_waits(walker: &Walker<'_>, unplaced: &UnplacedIdle) -> Option<Entry> {
     let waits = threads.flat_map(|thread| {
         let calls = thread.calls.iter().filter(|c| calls::synchronises(c));
         let overlaps = |c: &&CudaCall| {
-            c.entry < unplaced.span.end && c.exit.is_some_and(|exit| exit > unplaced.span.start)
+            c.entry < unplaced.span.end && c.returned().is_some_and(|exit| exit > unplaced.span.start)
         };
         calls.filter(overlaps).map(move |call| (thread, call))
     });

@@ -114,7 +114,7 @@ impl<'t> Driving<'t> {
             _ => false,
         };
         let spans: Vec<Span> =
-            self.calls().filter(waits).filter_map(|c| self.clip(Span::new(c.entry, c.exit?))).collect();
+            self.calls().filter(waits).filter_map(|c| self.clip(Span::new(c.entry, c.returned()?))).collect();
         (!spans.is_empty()).then(|| without(&union(spans), &self.idle))
     }
 
@@ -146,7 +146,7 @@ impl<'t> Driving<'t> {
         for call in self.calls().filter(|c| c.family == CudaFamily::Copy) {
             calls += 1;
             let way = direction(call);
-            let span = Span::new(call.entry, call.exit.unwrap_or(call.entry));
+            let span = Span::new(call.entry, call.returned().unwrap_or(call.entry));
             in_calls.extend(self.clip(span));
             if way == CopyDirection::HostToDevice {
                 to_device.push(span);

@@ -60,7 +60,7 @@ fn proves(call: &CudaCall) -> Option<Known> {
         CudaFamily::Copy if !call.name.contains("Async") => Some(Known::Drained),
         // To pageable memory, else it would not have blocked: it returns when the copy is done.
         CudaFamily::Copy => {
-            let blocked = call.exit.is_some_and(|exit| exit - call.entry >= BLOCKED_NS);
+            let blocked = call.own_ns().is_some_and(|ns| ns >= BLOCKED_NS);
             blocked.then_some(Known::Bounded)
         }
         _ => None,
@@ -75,7 +75,7 @@ struct Waiting {
 
 impl Waiting {
     fn new(calls: &[Call], pid: u32) -> Self {
-        let calls = calls.iter().filter(|c| c.pid == pid && c.call.exit.is_some());
+        let calls = calls.iter().filter(|c| c.pid == pid && c.call.returned().is_some());
         let calls = calls.filter(|c| c.call.family == CudaFamily::Synchronize);
         let mut spans: Vec<(Ns, Ns)> = calls.map(|c| (c.call.entry, c.empty)).collect();
         spans.sort_unstable();
@@ -123,9 +123,14 @@ impl<'a> Call<'a> {
             let next = thread.calls.get(i + 1).map(|c| c.entry);
             let submit = thread.submits.partition_point(|s| s.first <= call.entry);
             let submit = thread.submits.get(submit).map(|s| s.first);
-            // Its return was not seen: it was over when the thread did something else.
-            let over = next.into_iter().chain(submit).min().unwrap_or(end);
-            let (waits_to, empty) = done(thread, call, call.exit.unwrap_or(over));
+            let over = next.into_iter().chain(submit).min();
+            let (waits_to, empty) = match (call.returned(), call.exit.or(over)) {
+                (Some(returned), _) => done(thread, call, returned),
+                // Its return was not seen: it was over by then, and nobody knows since when.
+                (None, Some(over)) => (call.entry, over),
+                (None, None) if call.exit_by_next => (call.entry, end),
+                (None, None) => done(thread, call, end),
+            };
             // A copy waits for the kernels ahead of it, and then copies.
             let copying =
                 if call.family == CudaFamily::Copy { COPY_NS + call.bytes / BYTES_PER_NS } else { 0 };

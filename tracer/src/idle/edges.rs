@@ -112,7 +112,7 @@ fn copies(threads: &[&Thread]) -> Vec<Span> {
         let submits = thread.submits.iter().any(|s| s.submits() > 0);
         let only_copies = |c: &CudaCall| !submits && c.family == CudaFamily::Synchronize;
         let calls = thread.calls.iter().filter(|c| c.family == CudaFamily::Copy || only_copies(c));
-        spans.extend(calls.map(|c| Span::new(c.entry, c.exit.unwrap_or(c.entry))));
+        spans.extend(calls.map(|c| Span::new(c.entry, c.returned().unwrap_or(c.entry))));
         // Copies are counted with the run they come before or lie in.
         let mut since = 0;
         for submits in &thread.submits {

@@ -127,8 +127,8 @@ fn parts(thread: &Thread, submits: &Submits, whole: &Part) -> Option<Vec<Part>> 
 struct Calls {
     /// Other than submits: no submit was made inside.
     holes: Vec<Span>,
-    /// Submits that blocked.
-    blocked: Vec<Span>,
+    /// Submits that blocked, with what they took by themselves.
+    blocked: Vec<(Span, u64)>,
 }
 
 impl Calls {
@@ -136,11 +136,11 @@ impl Calls {
         let from = thread.calls.partition_point(|c| c.entry < submits.first);
         let calls = &thread.calls[from..];
         let calls = &calls[..calls.partition_point(|c| c.entry <= submits.last)];
-        let (mut holes, mut blocked): (Vec<Span>, Vec<Span>) = (Vec::new(), Vec::new());
+        let (mut holes, mut blocked): (Vec<Span>, Vec<(Span, u64)>) = (Vec::new(), Vec::new());
         for call in calls {
             let Some(exit) = call.exit else { continue };
             if is_submit(call.family) {
-                blocked.push(Span::new(call.entry, exit));
+                blocked.push((Span::new(call.entry, exit), call.own_ns().unwrap_or(0)));
             } else if exit <= submits.last {
                 let start = holes.last().map_or(call.entry, |h| h.end.max(call.entry));
                 holes.push(Span::new(start, exit));
@@ -150,8 +150,8 @@ impl Calls {
     }
 
     /// The submit that entered at `entry`, if it blocked.
-    fn blocked_at(&self, entry: Ns) -> Option<Span> {
-        self.blocked.iter().rev().find(|b| b.start == entry).copied()
+    fn blocked_at(&self, entry: Ns) -> Option<(Span, u64)> {
+        self.blocked.iter().rev().find(|(call, _)| call.start == entry).copied()
     }
 }
 
@@ -179,7 +179,7 @@ impl Part {
     }
 
     /// Takes the submit with this number, which blocked, out of the rest.
-    fn peel(&mut self, call: Span, number: u64, runs: &mut Vec<Run>) {
+    fn peel(&mut self, (call, own_ns): (Span, u64), number: u64, runs: &mut Vec<Run>) {
         let run = self.run;
         let (left, last) = (run.count - 1, number > 0);
         // Memsets go last, as they mostly do.
@@ -199,7 +199,7 @@ impl Part {
             exact: run.exact && number > 0,
             ..run
         };
-        self.call_ns = self.call_ns.saturating_sub(call.len());
+        self.call_ns = self.call_ns.saturating_sub(own_ns);
         self.timed = self.timed.saturating_sub(1);
     }
 

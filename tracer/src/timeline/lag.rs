@@ -66,7 +66,7 @@ pub fn work<'a>(threads: impl Iterator<Item = &'a Thread>) -> Vec<Span> {
     for thread in threads {
         edges.extend(thread.submits.iter().map(|run| (run.first, false)));
         let drains = thread.calls.iter().filter(|call| call.family == CudaFamily::Synchronize);
-        edges.extend(drains.filter_map(|call| Some((call.exit?, true))));
+        edges.extend(drains.filter_map(|call| Some((call.returned()?, true))));
     }
     edges.sort_unstable();
     let mut spans = Vec::new();

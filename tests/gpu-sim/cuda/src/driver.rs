@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::time::Duration;
 
 use gpu_sim_timeline::settings::Settings;
-use gpu_sim_timeline::{Process, Timeline, identity, truth};
+use gpu_sim_timeline::{Mps, Process, Timeline, identity, truth};
 use libc::c_uint;
 
 use crate::abi::{Code, CuResult, answer};
@@ -53,6 +53,12 @@ impl Driver {
             return Err(Code::NO_DEVICE);
         }
         let process = timeline.enter().map_err(|e| complain(&e.to_string()))?;
+        if settings.get("WHYIDLE_SIM_MPS").as_deref() == Some("client") {
+            process.set_mps(Mps::Client);
+        }
+        if let Some(instance) = settings.get("WHYIDLE_SIM_INSTANCE").and_then(|n| n.parse().ok()) {
+            process.enter_instance(instance);
+        }
         // SAFETY: the handler only stores to a static, which is allowed after a fork.
         unsafe { libc::pthread_atfork(None, None, Some(forked)) };
         let depth = settings.get("WHYIDLE_SIM_DEPTH").and_then(|n| n.parse().ok()).unwrap_or(DEPTH);

@@ -88,12 +88,7 @@ pub(crate) struct History {
 }
 
 impl Timeline {
-    /// Everything on `device` that ended after `since`.
-    pub(crate) fn history(&self, device: u32, work: Work, since: u64) -> History {
-        self.history_in(device, None, work, since)
-    }
-
-    /// The same of one MIG instance.
+    /// Everything on `device`, or on one MIG instance of it, that ended after `since`.
     pub(crate) fn history_in(&self, device: u32, instance: Option<u32>, work: Work, since: u64) -> History {
         let shared = self.shared();
         let mut all = Vec::new();

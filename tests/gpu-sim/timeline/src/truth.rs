@@ -42,15 +42,24 @@ impl Timeline {
     /// The file cannot be locked.
     pub fn truth(&self) -> io::Result<Vec<Truth>> {
         self.reap()?;
+        Ok((0..self.devices()).map(|device| self.truth_in(device, None)).collect())
+    }
+
+    /// The same about one MIG instance of a device.
+    ///
+    /// # Errors
+    /// The file cannot be locked.
+    pub fn truth_of_instance(&self, device: u32, instance: u32) -> io::Result<Truth> {
+        self.reap()?;
+        Ok(self.truth_in(device, Some(instance)))
+    }
+
+    fn truth_in(&self, device: u32, instance: Option<u32>) -> Truth {
         let now = clock::now();
-        Ok((0..self.devices())
-            .map(|device| {
-                let history = self.history(device, Work::Kernel, 0);
-                let past = history.intervals.iter();
-                let busy = union(past.map(|i| Interval { start: i.start, end: i.end.min(now) }).collect());
-                Truth { device, busy, complete_from: history.complete_from }
-            })
-            .collect())
+        let history = self.history_in(device, instance, Work::Kernel, 0);
+        let past = history.intervals.iter();
+        let busy = union(past.map(|i| Interval { start: i.start, end: i.end.min(now) }).collect());
+        Truth { device, busy, complete_from: history.complete_from }
     }
 }
 

@@ -126,6 +126,8 @@ impl Decoder {
             }
             _ => None,
         };
+        let by_next = has(call_flags::BY_NEXT);
+        let ended = wire.exit != 0 && !by_next;
         CudaCall {
             thread: key(wire.tid, wire.start_boottime),
             pid: wire.pid,
@@ -141,9 +143,10 @@ impl Decoder {
             direction,
             result,
             pinned,
-            exit_by_next: has(call_flags::BY_NEXT),
+            exit_by_next: by_next,
             repeats: wire.repeats,
             recorded_at: what.recorded_at,
+            probe_ns: if ended { self.trap.inside_call_ns() } else { 0 },
         }
     }
 
@@ -168,11 +171,15 @@ impl Decoder {
         }
     }
 
-    /// A call that had not returned when the recording ended.
+    /// A call that had not returned when the recording ended, or whose return nobody looks for.
     #[must_use]
     pub(super) fn open_call(&mut self, state: &wire::CudaState) -> Option<CudaCall> {
         (state.sp != 0 && state.what.family == family::SYNCHRONIZE).then(|| {
             let slot = state.slot as usize % state.contexts.len();
+            let mut what = state.what;
+            if state.by_next != 0 {
+                what.flags |= call_flags::BY_NEXT;
+            }
             self.cuda_call(&wire::CudaCall {
                 kind: wire::kind::CUDA_CALL,
                 result: 0,
@@ -184,7 +191,7 @@ impl Decoder {
                 user_stack: state.call_stack,
                 context: state.contexts[slot],
                 repeats: 0,
-                what: state.what,
+                what,
             })
         })
     }
@@ -245,6 +252,7 @@ impl HostMemory {
 mod tests {
     use tracer_ebpf::wire::cuda::What;
 
+    use super::super::trap::TrapCost;
     use super::*;
 
     #[test]
@@ -307,6 +315,41 @@ mod tests {
         memory.has_context(1);
         assert_eq!(memory.pinned(1, &copy(0x1000), to_device), Some(false));
         assert_eq!(memory.pinned(1, &copy(0x1000), Some(CopyDirection::Unified)), None);
+    }
+
+    #[test]
+    fn the_probes_own_time_is_told_where_a_return_was_seen() {
+        let trap = TrapCost { entry_ns: 14_000, return_ns: 2_000 };
+        let mut decoder = Decoder { trap, ..Decoder::default() };
+        let mut call = |exit, flags| {
+            let what = What { family: family::SYNCHRONIZE, flags, ..What::default() };
+            let blank: wire::CudaCall = read(&[0; size_of::<wire::CudaCall>()]).expect("long enough");
+            decoder.cuda_call(&wire::CudaCall { entry: 1_000, exit, what, ..blank })
+        };
+        let returned = call(31_000, call_flags::RESULT);
+        assert_eq!(
+            (returned.exit, returned.probe_ns),
+            (Some(31_000), 8_000),
+            "stamps are as they were taken"
+        );
+        assert_eq!((returned.returned(), returned.own_ns()), (Some(31_000), Some(22_000)));
+        assert_eq!(call(2_000, call_flags::RESULT).own_ns(), Some(0), "never less than nothing");
+        let by_next = call(31_000, call_flags::BY_NEXT);
+        assert_eq!((by_next.exit, by_next.returned(), by_next.own_ns()), (Some(31_000), None, None));
+        assert_eq!(by_next.probe_ns, 0);
+        assert_eq!(call(0, 0).own_ns(), None);
+    }
+
+    #[test]
+    fn a_call_whose_return_nobody_looks_for_is_not_under_way_at_the_end() {
+        let mut decoder = Decoder::default();
+        let mut open = |by_next| {
+            let what = What { family: family::SYNCHRONIZE, ..What::default() };
+            let blank: wire::CudaState = read(&[0; size_of::<wire::CudaState>()]).expect("long enough");
+            decoder.open_call(&wire::CudaState { sp: 8, by_next, what, ..blank }).expect("a synchronise")
+        };
+        assert_eq!((open(0).exit, open(0).exit_by_next), (None, false));
+        assert_eq!((open(1).exit, open(1).exit_by_next), (None, true));
     }
 
     #[test]

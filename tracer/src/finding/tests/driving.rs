@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::trace::{
-    CopyDirection, FaultTotal, FileReads, IoctlTotal, NvidiaIoctl, Reclaim, ReclaimKind, SubmitGroup, Watched,
+    CopyDirection, CudaCall, FaultTotal, FileReads, IoctlTotal, NvidiaIoctl, Reclaim, ReclaimKind,
+    SubmitGroup, Watched,
 };
 
 const WINDOW: Span = Span { start: 0, end: 1000 * MS };
@@ -312,4 +313,23 @@ fn a_peer_finding_tells_the_rank_and_its_own_first_cause() {
         "{:#?}",
         finding.evidence
     );
+}
+
+#[test]
+fn calls_are_told_by_their_own_time_where_they_were_seen_to_return() {
+    let alloc = |c: &mut CudaCall| c.probe_ns = 100 * MS;
+    let by_next = |c: &mut CudaCall| c.exit_by_next = true;
+    let trace = job()
+        .submits(10, 50 * MS, 50 * MS, 1)
+        .call_with(10, CudaFamily::Allocate, "cuMemAlloc_v2", (100 * MS, 500 * MS), alloc)
+        .submits(10, 500 * MS, 500 * MS, 1)
+        .call_with(10, CudaFamily::Synchronize, "cuCtxSynchronize", (600 * MS, 700 * MS), by_next);
+    let findings = reported(trace, &[(100 * MS, 500 * MS)]).findings;
+    assert_eq!(findings[0].mechanism, Mechanism::DriverAlloc, "{findings:#?}");
+    for line in [
+        "1 recorded Allocate calls, 1.0 a second, 0.30 s each on average.",
+        "1 recorded Synchronize calls, 1.0 a second, whose returns were not seen.",
+    ] {
+        assert!(findings[0].evidence.iter().any(|e| e == line), "{:#?}", findings[0].evidence);
+    }
 }

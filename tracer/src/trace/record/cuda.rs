@@ -99,7 +99,7 @@ pub struct CudaCall {
     pub pid: u32,
     pub family: CudaFamily,
     pub entry: Ns,
-    /// `None`: the return was not seen.
+    /// `None`: it goes on when the recording ends, or nobody knows when it was over.
     pub exit: Option<Ns>,
     /// The driver's entry-point name, as exported.
     pub name: String,
@@ -117,13 +117,30 @@ pub struct CudaCall {
     pub result: Option<i32>,
     /// Host memory of a copy, as far as calls seen show: from `cuMemHostAlloc` and its like, or registered.
     pub pinned: Option<bool>,
-    /// `exit` is the entry of the thread's next driver call: returns are not probed in its process.
+    /// Returns are not probed in its process: `exit`, the entry of the thread's next driver call, only says
+    /// by when it was over.
     pub exit_by_next: bool,
     /// Queries of the same event that came before with the same result and have no record of their own.
     pub repeats: u64,
     /// Of an event's call: when the event was last recorded, 0 where that was not seen. `stream` is then the
     /// stream it was recorded in.
     pub recorded_at: Ns,
+    /// Time between `entry` and `exit` that the probes on the call took themselves.
+    pub probe_ns: Ns,
+}
+
+impl CudaCall {
+    /// When it returned, where its return itself was seen.
+    #[must_use]
+    pub fn returned(&self) -> Option<Ns> {
+        self.exit.filter(|_| !self.exit_by_next)
+    }
+
+    /// How long it took by itself, the probes' own time taken off, where its return was seen.
+    #[must_use]
+    pub fn own_ns(&self) -> Option<Ns> {
+        Some(self.returned()?.saturating_sub(self.entry).saturating_sub(self.probe_ns))
+    }
 }
 
 /// A context and the device it is on, where its creation was seen.
