@@ -25,6 +25,8 @@ mod device_tests;
 #[cfg(test)]
 mod group_tests;
 #[cfg(test)]
+mod query_tests;
+#[cfg(test)]
 mod tests;
 
 pub use collectives::{Blind, DeviceCollectives, Latecomer, collectives};
