@@ -1,5 +1,7 @@
 //! Driver calls and collectives on the simulated device, as the probes see them: each family and its fields.
 
+use std::time::{Duration, Instant};
+
 use serial_test::file_serial;
 use whyidle::trace::{Collective, CopyDirection, CudaContext, CudaFamily, Record, SubmitGroup};
 use whyidle_tests::board::Board;
@@ -11,6 +13,8 @@ use whyidle_tests::privileged::Child;
 const MS: u64 = 1_000_000;
 const MIB: usize = 1 << 20;
 const NOT_READY: i32 = 600;
+/// A run as old as this ends when a kind finds all its groups taken.
+const FULL_NS: u64 = MS;
 
 #[test]
 #[file_serial(probes)]
@@ -80,6 +84,39 @@ fn ten_thousand_launches_are_few_records() {
     let rest: Vec<_> = groups(&seen).into_iter().filter(|g| g.rest).collect();
     assert!(!rest.is_empty() && rest.iter().all(|g| g.function == 0 && g.grid == [0; 3]), "{rest:?}");
     assert!(runs.windows(2).all(|w| w[0].last < w[1].first), "in order, apart");
+    for run in &runs {
+        let late = run.groups.iter().find(|g| g.rest && g.last - run.first >= FULL_NS);
+        assert!(late.is_none(), "the rest of a run this old is the next run's: {late:?}");
+    }
+}
+
+#[test]
+#[file_serial(probes)]
+fn a_run_ends_when_a_kind_finds_no_room() {
+    const LAUNCHES: usize = 2_000;
+    let (device, board) = (SimulatedDevice::new(&[]), Board::new());
+    let prepare = |cuda: &Library| {
+        let _context = cuda.context(0, 0);
+        board.set(0, cuda.function("k_1ns") as u64);
+    };
+    let scenario = |cuda: &Library| {
+        for i in 0..LAUNCHES {
+            cuda.launch(board.get(0) as usize, [1 + i % 50, 1, 1], 0);
+            // So that 32 of them take longer than a full run is kept for.
+            let next = Instant::now() + Duration::from_micros(40);
+            while Instant::now() < next {
+                std::hint::spin_loop();
+            }
+        }
+    };
+    let Some(seen) = watched(&[&device.cuda()], prepare, scenario) else { return };
+    sums_hold(&seen);
+    let groups = groups(&seen);
+    assert!(groups.iter().all(|g| !g.rest), "each launch keeps its kind");
+    assert_eq!(groups.iter().map(|g| g.count).sum::<u64>(), LAUNCHES as u64);
+    assert!(runs(&seen).iter().any(|r| r.groups.len() == 32), "runs are full");
+    let timed: u64 = groups.iter().map(|g| g.timed).sum();
+    assert_eq!(timed, LAUNCHES as u64, "the call that begins a run is timed in it");
 }
 
 #[test]
@@ -108,7 +145,7 @@ fn copies_say_direction_bytes_and_whether_pinned() {
         });
         let mut inner = inner;
         inner.go();
-        assert!(inner.finished(std::time::Duration::from_secs(30)), "the copies are made");
+        assert!(inner.finished(Duration::from_secs(30)), "the copies are made");
     };
     let Some(seen) = watched(&[&device.cuda()], |_| {}, scenario) else { return };
     sums_hold(&seen);
@@ -373,7 +410,7 @@ fn collectives_say_who_meets_whom() {
             child
         });
         for mut rank in ranks {
-            assert!(rank.finished(std::time::Duration::from_secs(30)), "the ranks meet");
+            assert!(rank.finished(Duration::from_secs(30)), "the ranks meet");
         }
     };
     let Some(seen) = watched(&libraries, |_| {}, scenario) else { return };

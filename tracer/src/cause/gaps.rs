@@ -127,7 +127,9 @@ fn last_submitter(context: &Context<'_>, device: u32, owners: &[u32], before: Ns
         .filter_map(|&key| {
             let thread = context.recorded(key).filter(|_| context.may_feed(key, device))?;
             let index = thread.submits.partition_point(|s| s.first <= before);
-            Some((thread.submits.get(index.checked_sub(1)?)?.last, key))
+            // A thread that went on with copies alone submitted no work.
+            let last = thread.submits[..index].iter().rev().find(|s| s.submits() > 0)?;
+            Some((last.last, key))
         })
         .max()
         .map(|(_, key)| key)

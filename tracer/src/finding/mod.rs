@@ -51,7 +51,7 @@ pub fn report(timeline: &Timeline, devices: &[(DeviceIdle, Ledger)]) -> Report {
             .map(|p| ProbeLine { name: p.name.clone(), attached: p.attached, reason: p.reason.clone() })
             .collect(),
         questions: questions::answers(timeline, devices, &gpus),
-        notes: notes::notes(timeline, devices),
+        notes: notes::notes(timeline, &map, devices),
         gpus,
     }
 }

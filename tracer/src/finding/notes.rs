@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{LossLine, managed, off_cpu, signal};
 use crate::cause::{Ledger, seconds};
-use crate::idle::DeviceIdle;
+use crate::idle::{DeviceIdle, DeviceMap};
 use crate::timeline::{Timeline, apportion};
 use crate::trace::{LossCause, LossClass, TargetKind, Watched};
 
@@ -58,7 +58,7 @@ fn cause_name(cause: LossCause) -> &'static str {
     }
 }
 
-pub(super) fn notes(timeline: &Timeline, devices: &[(DeviceIdle, Ledger)]) -> Vec<String> {
+pub(super) fn notes(timeline: &Timeline, map: &DeviceMap, devices: &[(DeviceIdle, Ledger)]) -> Vec<String> {
     let mut notes = Vec::new();
     if timeline.ended.is_none() {
         notes.push(
@@ -73,7 +73,7 @@ pub(super) fn notes(timeline: &Timeline, devices: &[(DeviceIdle, Ledger)]) -> Ve
         );
         notes.extend(off_cpu::summary(timeline));
     }
-    notes.extend(signal::notes(timeline));
+    notes.extend(signal::notes(timeline, map));
     for (idle, _) in devices {
         let inferred: u64 = idle.placed.iter().filter(|p| p.device_inferred).map(|p| p.span.len()).sum();
         if inferred > 0 {

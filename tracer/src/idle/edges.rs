@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use super::cost::AVERAGE;
+use super::cost::{AVERAGE, Told};
 use super::devices::{DeviceMap, feeders};
 use super::drain::synchronise;
 use super::queue::{Event, What};
 use super::runs::{Burst, Kind, Run, Silence, of_thread, silences};
 use crate::timeline::{Thread, Timeline, union};
 use crate::trace::{CudaCall, CudaFamily, Ns, Span};
+
+/// No more drains than this teach what submits cost; of more, some evenly among them.
+const MOST_DRAINS: usize = 1 << 14;
 
 /// All edges of one device, in order.
 #[derive(Debug, Default)]
@@ -95,6 +98,39 @@ impl Edges {
         }
         events.sort_unstable();
         events
+    }
+
+    /// What calls say of the submits between two that left the device empty: those kept it busy for no longer than
+    /// from the first of them to the second call, and for as long as calls waited meanwhile.
+    pub(super) fn drains(&self) -> Vec<Told> {
+        let mut drains = Vec::new();
+        let mut since: Option<Ns> = None;
+        let (mut waited, mut waited_to) = (0, 0);
+        for call in &self.calls {
+            match call.what {
+                What::Wait(end) => {
+                    waited += end.saturating_sub(call.at.max(waited_to));
+                    waited_to = end.max(waited_to);
+                }
+                What::Empty(_) => {
+                    let beyond = waited_to.saturating_sub(call.at);
+                    let span = since.replace(call.at).map(|since| Span::new(since, call.at));
+                    if let Some((span, first)) = span.and_then(|span| Some((span, self.first_submit(span)?)))
+                    {
+                        let most = call.at - first;
+                        drains.push(Told { span, least: waited.saturating_sub(beyond).min(most), most });
+                    }
+                    (waited, waited_to) = (0, call.at);
+                }
+                What::Submit(_) => {}
+            }
+        }
+        let every = drains.len().div_ceil(MOST_DRAINS).max(1);
+        drains.into_iter().step_by(every).collect()
+    }
+
+    fn first_submit(&self, span: Span) -> Option<Ns> {
+        self.runs_in(span).filter_map(|run| run.instants(span).next()).map(|(at, _)| at).min()
     }
 
     /// Whether a copy was seen in `span`.

@@ -25,6 +25,8 @@ mod device_tests;
 #[cfg(test)]
 mod group_tests;
 #[cfg(test)]
+mod query_tests;
+#[cfg(test)]
 mod return_tests;
 #[cfg(test)]
 mod tests;

@@ -1,11 +1,11 @@
 //! Ties the parts together, one device after another.
 
-use super::cost;
+use super::cost::{self, Told};
 use super::devices::DeviceMap;
 use super::edges::Edges;
 use super::label::{Agreement, Placing};
 use super::mass::{Window, windows};
-use super::model::{DeviceIdle, Known, PlacedIdle, UnknownReason, UnplacedIdle};
+use super::model::{DeviceIdle, Known, PlacedIdle, UnplacedIdle};
 use super::queue::{Carry, What, fit, gaps};
 use super::trim::trim;
 use super::watch::Watches;
@@ -52,14 +52,10 @@ fn of_device(
     let mut idle = DeviceIdle { device, ..DeviceIdle::default() };
     idle.window = hull(&chosen, range.unwrap_or(timeline.span));
     let mut watches = Watches::new(timeline, &edges.runs);
-    let seen: Vec<Window> = windows
-        .iter()
-        .map(|w| match watches.blind(w.span) {
-            Some(_) => Window { idle: w.idle.and(Err(UnknownReason::NoReading)), ..*w },
-            None => *w,
-        })
-        .collect();
-    edges.costs = cost::fit(&edges.runs, &seen);
+    let seen = |told: &Told| watches.blind(told.span).is_none();
+    let readings: Vec<Told> = windows.iter().filter_map(Told::of_window).filter(seen).collect();
+    let drains: Vec<Told> = edges.drains().into_iter().filter(seen).collect();
+    edges.costs = cost::fit(&edges.runs, &readings, &drains);
     let mut placing = Placing { between_submits: fine.then(Vec::new), ..Placing::default() };
     let mut carry = Carry::default();
     for window in &windows {

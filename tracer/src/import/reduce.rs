@@ -16,8 +16,10 @@ pub(super) const THRESHOLD_NS: u64 = 100_000;
 const LONGEST_NS: u64 = 50_000_000;
 /// A query like one that was kept is only counted for so long.
 const SAME_NS: u64 = 10_000_000;
-/// Groups of one run; the rest goes into one a family.
+/// Groups of one run; the rest goes into one a family, or into the next run.
 const MAX_GROUPS: usize = 32;
+/// A kind that finds all groups taken ends a run that is at least this old.
+const FULL_NS: u64 = 1_000_000;
 
 /// One thread between two calls.
 #[derive(Debug, Default)]
@@ -97,9 +99,12 @@ impl Edges {
     fn count(&mut self, who: &Who, record: &CudaCall, call: &Call, out: &mut Out) -> io::Result<()> {
         let at = record.entry;
         let copy = record.family == CudaFamily::Copy;
+        let own = own_group(record, call);
         if let Some(run) = &self.run {
             let silence = !copy && submits(run) > 0 && at.saturating_sub(run.last) >= SILENCE_NS;
-            if silence || at.saturating_sub(self.begun) >= LONGEST_NS {
+            let age = at.saturating_sub(self.begun);
+            let full = || position(&run.groups, &own).is_none() && is_full(&run.groups);
+            if silence || age >= LONGEST_NS || (age >= FULL_NS && full()) {
                 self.finish(out)?;
             }
         }
@@ -121,7 +126,7 @@ impl Edges {
         if !copy || before == 0 {
             run.last = at;
         }
-        group(&mut run.groups, record, call);
+        add(&mut run.groups, own, record);
         Ok(())
     }
 
@@ -147,9 +152,10 @@ fn submits(run: &Submits) -> u64 {
     run.launches + run.graph_launches + run.memsets
 }
 
-fn group(groups: &mut Vec<SubmitGroup>, record: &CudaCall, call: &Call) {
+/// The group that a call begins where it finds none like it.
+fn own_group(record: &CudaCall, call: &Call) -> SubmitGroup {
     let launch = record.family == CudaFamily::Launch;
-    let own = SubmitGroup {
+    SubmitGroup {
         family: record.family,
         context: record.context,
         stream: record.stream.unwrap_or(0),
@@ -158,14 +164,26 @@ fn group(groups: &mut Vec<SubmitGroup>, record: &CudaCall, call: &Call) {
         direction: record.direction,
         first: record.entry,
         ..SubmitGroup::default()
-    };
+    }
+}
+
+/// The group whose calls are like those of `own`.
+fn position(groups: &[SubmitGroup], own: &SubmitGroup) -> Option<usize> {
     let key = |g: &SubmitGroup| (g.rest, g.family, g.context, g.stream, g.function, g.grid, g.direction);
-    let mut at = groups.iter().position(|group| key(group) == key(&own));
+    groups.iter().position(|group| key(group) == key(own))
+}
+
+fn is_full(groups: &[SubmitGroup]) -> bool {
+    groups.iter().filter(|group| !group.rest).count() >= MAX_GROUPS
+}
+
+/// Counts a call in its group, or in that of the rest of its family.
+fn add(groups: &mut Vec<SubmitGroup>, own: SubmitGroup, record: &CudaCall) {
+    let mut at = position(groups, &own);
     if at.is_none() {
-        let full = groups.iter().filter(|group| !group.rest).count() >= MAX_GROUPS;
         let rest = SubmitGroup { rest: true, family: own.family, first: own.first, ..SubmitGroup::default() };
-        let fresh = if full { rest } else { own };
-        at = groups.iter().position(|group| key(group) == key(&fresh));
+        let fresh = if is_full(groups) { rest } else { own };
+        at = position(groups, &fresh);
         if at.is_none() {
             groups.push(fresh);
         }

@@ -311,6 +311,23 @@ fn more_than_32_kinds_of_submit_go_into_one_a_family() {
 }
 
 #[test]
+fn a_kind_that_finds_no_room_ends_a_run_of_a_millisecond() {
+    let mut written = Written::default();
+    for i in 0..40 {
+        written.launch(7, &format!("k{i}"), 7, i * 30, i * 30 + 10, 5);
+    }
+    // One that has its group goes on in the run.
+    written.launch(7, "k39", 7, 1_200, 1_210, 5);
+    let records = records(&written);
+    let [first, second] = submits(&records)[..] else { panic!("two runs") };
+    let rest = |run: &Submits| run.groups.iter().filter(|g| g.rest).map(|g| g.count).sum::<u64>();
+    // The 33rd and 34th come before a millisecond is over.
+    assert_eq!((first.launches, first.groups.len(), rest(first)), (34, 33, 2));
+    assert_eq!((second.launches, second.groups.len(), rest(second)), (7, 6, 0));
+    assert!(first.last < second.first);
+}
+
+#[test]
 fn a_long_run_comes_in_pieces() {
     let mut written = Written::default();
     for i in 0..2000 {

@@ -11,6 +11,8 @@ use crate::trace::{CudaFamily, Ns, Reading, ReadingSource, Span};
 const LEAST_WINDOWS: usize = 20;
 /// Readings that hardly vary tell nothing: standard deviation, percent.
 const LEAST_SPREAD: f64 = 2.0;
+/// Under this confidence a lag is a guess.
+const CERTAIN: f64 = 0.2;
 /// Shifts tried in a period, at first and around the best of these.
 const COARSE: i64 = 64;
 const FINE: i64 = 20;
@@ -20,11 +22,18 @@ const FINE: i64 = 20;
 pub struct Lag {
     /// To be added to a window's ends, nanoseconds.
     pub ns: i64,
-    /// 0 to 1: how much of the readings' variation the work explains at this lag, and at no other. Under 0.2
-    /// it is a guess.
+    /// 0 to 1: how much of the readings' variation the work explains at this lag, and at no other.
     pub confidence: f64,
     /// Windows it was fitted to.
     pub windows: usize,
+}
+
+impl Lag {
+    /// Whether work explains the readings about as well at another lag, or hardly at all.
+    #[must_use]
+    pub fn is_guess(&self) -> bool {
+        self.confidence < CERTAIN
+    }
 }
 
 /// Fits one device's readings to the times at which the host knows of work on it (see [`work`]), in order and
@@ -223,7 +232,7 @@ mod tests {
     fn a_load_in_step_with_the_windows_is_a_guess() {
         let work: Vec<Span> = (20..200).map(|n| Span::new(2 * n * PERIOD, 2 * n * PERIOD + PERIOD)).collect();
         let found = lag(&readings(&work, 30 * MS.cast_signed(), 1.0), &work);
-        assert!(found.is_some_and(|found| found.confidence < 0.2), "{found:?}");
+        assert!(found.is_some_and(|found| found.is_guess()), "{found:?}");
     }
 
     #[test]

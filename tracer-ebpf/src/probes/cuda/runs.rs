@@ -2,7 +2,7 @@
 
 use aya_ebpf::helpers::generated::bpf_ringbuf_output;
 use aya_ebpf::programs::ProbeContext;
-use tracer_ebpf::wire::cuda::{GROUPS, Group, REST, Run, RunState, family};
+use tracer_ebpf::wire::cuda::{GROUPS, Group, REST, Run, RunState, What, family};
 use tracer_ebpf::wire::{CudaState, SILENCE_NS, Submits, kind, loss};
 
 use super::thread::{kept_stack, run};
@@ -11,6 +11,9 @@ use crate::maps::RING;
 
 /// A run without a silence goes out in pieces no longer than this, or nobody would know where in it what lay.
 const LONGEST_NS: u64 = 50_000_000;
+/// A kind that finds all rows taken ends a run that is at least this old; in a younger one it goes into the rest,
+/// so that many kinds in quick succession make no more than a thousand records a second.
+const FULL_NS: u64 = 1_000_000;
 
 const HEADER: u64 = (size_of::<Submits>() - (GROUPS + REST) * size_of::<Group>()) as u64;
 const K: u64 = 0xff51_afd7_ed55_8ccd;
@@ -37,8 +40,13 @@ pub unsafe fn count(ctx: &ProbeContext, s: *mut CudaState, now: u64) {
         let silence = family != family::COPY
             && (*r).out.run.first != 0
             && now - (*r).out.run.last.min(now) >= SILENCE_NS;
-        if silence || ((*r).begun != 0 && now - (*r).begun.min(now) >= LONGEST_NS) {
+        let key = key(s);
+        find(r, key);
+        let age = if (*r).begun == 0 { 0 } else { now - (*r).begun.min(now) };
+        let full = (&raw const (*r).row).read_volatile() >= GROUPS as u32;
+        if silence || age >= LONGEST_NS || (full && age >= FULL_NS) {
             flush(r);
+            (&raw mut (*r).row).write_volatile(0);
         }
         if (*r).begun == 0 {
             (*r).begun = now;
@@ -57,23 +65,42 @@ pub unsafe fn count(ctx: &ProbeContext, s: *mut CudaState, now: u64) {
             family::MEMSET => (*r).out.run.memsets += 1,
             _ => (*r).out.run.launches += 1,
         }
-        group(s, r, now);
+        group(s, r, key, now);
     }
 }
 
+/// What calls of one row have in common.
+///
 /// # Safety
-/// As for [`count`]; `r` is its run.
+/// As for [`count`].
 #[inline(always)]
-unsafe fn group(s: *const CudaState, r: *mut RunState, now: u64) {
-    // SAFETY: by contract; indices are held below the lengths.
+unsafe fn key(s: *const CudaState) -> u64 {
+    // SAFETY: by contract.
+    let what = unsafe { &(*s).what };
+    let grid = u64::from(what.grid[0]) | u64::from(what.grid[1]) << 32;
+    mix(mix(mix(u64::from(kind(what)) | u64::from(what.grid[2]) << 32, grid), function(what)), what.stream)
+        | 1
+}
+
+#[inline(always)]
+fn kind(what: &What) -> u32 {
+    what.family & 0xff | what.direction << 8
+}
+
+#[inline(always)]
+fn function(what: &What) -> u64 {
+    if what.family <= family::GRAPH_LAUNCH { what.object } else { 0 }
+}
+
+/// Leaves in `r.row` the row of this key, a free one if it has none, or [`GROUPS`] if there is none either.
+///
+/// # Safety
+/// `r` is a live element of the running thread.
+#[inline(always)]
+unsafe fn find(r: *mut RunState, key: u64) {
+    // SAFETY: by contract; the index is held below the length.
     unsafe {
-        let what = &(*s).what;
-        let kind = what.family & 0xff | what.direction << 8;
-        let function = if what.family <= family::GRAPH_LAUNCH { what.object } else { 0 };
-        let grid = u64::from(what.grid[0]) | u64::from(what.grid[1]) << 32;
-        let key =
-            mix(mix(mix(u64::from(kind) | u64::from(what.grid[2]) << 32, grid), function), what.stream) | 1;
-        let keys = (&raw mut (*r).keys).cast::<u64>();
+        let keys = (&raw const (*r).keys).cast::<u64>();
         // The index goes through memory, lest the verifier follow each of its values to the end.
         let found = &raw mut (*r).row;
         found.write_volatile(GROUPS as u32);
@@ -84,6 +111,20 @@ unsafe fn group(s: *const CudaState, r: *mut RunState, now: u64) {
                 break;
             }
         }
+    }
+}
+
+/// Counts the call in the row that was found.
+///
+/// # Safety
+/// As for [`count`]; `r` is its run.
+#[inline(always)]
+unsafe fn group(s: *const CudaState, r: *mut RunState, key: u64, now: u64) {
+    // SAFETY: by contract; indices are held below the lengths.
+    unsafe {
+        let what = &(*s).what;
+        let keys = (&raw mut (*r).keys).cast::<u64>();
+        let found = &raw mut (*r).row;
         let mut at = found.read_volatile() as usize;
         if at >= GROUPS {
             at = GROUPS + (what.family & (REST as u32 - 1)) as usize;
@@ -95,12 +136,12 @@ unsafe fn group(s: *const CudaState, r: *mut RunState, now: u64) {
         }
         let row = (&raw mut (*r).out.rows).cast::<Group>().add(at);
         if (*row).count == 0 {
-            (*row).what = kind;
+            (*row).what = kind(what);
             (*row).first = now;
             if at < GROUPS {
                 keys.add(at & (GROUPS - 1)).write(key);
                 (*row).stream = what.stream;
-                (*row).function = function;
+                (*row).function = function(what);
                 (*row).grid = what.grid;
                 (*r).out.groups = at as u32 + 1;
             } else {

@@ -18,6 +18,14 @@ fn idle_that_nobody_ended() {
     let submitted =
         trace().submits(FEEDER, 5 * MS, 6 * MS, 1).wait(FEEDER, 100 * MS, 200 * MS, 200 * MS, read);
     assert_eq!(gap(&build(submitted.records())).mechanism, Mechanism::StorageRead);
+    // A thread of the same process that copied later submitted nothing.
+    let copied = trace()
+        .thread(FEEDER, 11, "copier")
+        .submits(FEEDER, 5 * MS, 6 * MS, 1)
+        .copies(11, 0, 50 * MS, 60 * MS, 1, 1)
+        .wait(11, 100 * MS, 200 * MS, 200 * MS, |w| w.syscall(libc::SYS_accept, [3, 0, 0, 0, 0, 0]))
+        .wait(FEEDER, 100 * MS, 200 * MS, 200 * MS, read);
+    assert_eq!(gap(&build(copied.records())).mechanism, Mechanism::StorageRead);
     let accept = |w: Wait| w.syscall(libc::SYS_accept, [3, 0, 0, 0, 0, 0]).interrupt(NETWORK);
     let server = build(trace().wait(FEEDER, 100 * MS, 200 * MS, 200 * MS, accept).records());
     assert_eq!(gap(&server).mechanism, Mechanism::NoDemand);

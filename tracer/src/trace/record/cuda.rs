@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 use super::time::{Ns, StackId, ThreadKey};
 
 /// A run of submits (launch, graph launch, memset) of one thread in one context without a silence of 200 us
-/// between two, or a piece of 50 ms of a longer one. One record a silence, never one a launch. Copies are
-/// counted beside, and do not end a silence; where there are only copies, `first` and `last` are theirs.
+/// between two, or a piece of a longer one: of 50 ms, or of a millisecond or more up to where a 33rd group would
+/// begin. Never one a launch. Copies are counted beside, and do not end a silence; where there are only copies,
+/// `first` and `last` are theirs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Submits {
     pub thread: ThreadKey,
@@ -32,8 +33,8 @@ impl Submits {
     }
 }
 
-/// Calls of one run alike in all of the fields down to `direction`. At most 32 a run, the rest as one for each
-/// family.
+/// Calls of one run alike in all of the fields down to `direction`. At most 32 a run, what finds no room in its first
+/// millisecond as one for each family.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SubmitGroup {
     /// What did not fit: every field down to `direction` but the family is zero.

@@ -124,6 +124,7 @@ pub struct DeviceClock {
     pub offset_ns: i64,
     /// Time from the end of a window to the first sight of its sample.
     pub age_ns: u64,
-    /// How much later a sample's window seems to end than its stamp says, by fit against host edges.
+    /// How much later a sample's window ends than its stamp says, where the recorder was told; the report fits it to
+    /// host edges.
     pub lag_ns: Option<i64>,
 }
