@@ -1,7 +1,8 @@
-//! What kind of wait an off-CPU interval was: by its kernel stack, else by its system call and file.
+//! What kind of wait an off-CPU interval was: by its kernel stack and its waker's, else by its system call and file.
 
 use super::context::Context;
 use super::files::{self, Kind};
+use super::kernel_locks;
 use super::kernel_stacks::{self, Sleep};
 use super::syscalls::{self, Call};
 use crate::trace::{File, OffCpu, State};
@@ -11,8 +12,9 @@ pub(crate) fn classify(context: &Context<'_>, off: &OffCpu) -> Option<Sleep> {
     if off.state == State::Stopped {
         return Some(Sleep::Stopped);
     }
-    let frames = context.frames(off.kernel_stack);
-    let class = kernel_stacks::sleep(&frames).or_else(|| by_call(off, file));
+    let slept = kernel_stacks::sleep(&context.frames(off.kernel_stack));
+    let lock = kernel_locks::ended(context, off).then_some(Sleep::KernelLock);
+    let class = slept.into_iter().chain(lock).min().or_else(|| by_call(off, file));
     match (class, file) {
         // Page-cache waits look alike on every file system; the file tells whose they are.
         (Some(Sleep::Block), Some(file)) if files::is_fuse(file) => Some(Sleep::Fuse),

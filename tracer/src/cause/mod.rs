@@ -15,6 +15,7 @@ mod gain;
 mod gaps;
 mod item;
 mod jobs;
+mod kernel_locks;
 mod kernel_names;
 mod kernel_stacks;
 mod merge;

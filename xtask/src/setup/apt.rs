@@ -49,6 +49,8 @@ impl Apt {
         fs::write(&sources, format!("deb http://deb.debian.org/debian {suite} {section}\n"))?;
         apt.options.push(format!("Dir::Etc::SourceList={}", sources.display()));
         apt.options.push("Dir::Etc::SourceParts=/dev/null".into());
+        // What is installed counts for a package's newest version, which an older release does not have.
+        apt.options.push("Dir::State::Status=/dev/null".into());
         apt.update()?;
         Ok(apt)
     }

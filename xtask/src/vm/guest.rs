@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::fs::File;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 
+use super::Built;
 use super::image::Image;
 use super::machine::MARK;
 use crate::place;
@@ -17,8 +18,8 @@ use crate::shell::{captured, output, run};
 const MODULES: [&str; 6] =
     ["virtio", "virtio_ring", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci", "virtio_blk"];
 
-/// Programs that tests start by name; as applets of busybox they would not show their own names.
-const PROGRAMS: [&str; 2] = ["sh", "sleep"];
+/// Programs that tests start by name. Busybox has no `strip`, and its applets would not show their own names.
+const PROGRAMS: [&str; 3] = ["sh", "sleep", "strip"];
 
 const DISK_MIB: u32 = 256;
 
@@ -29,14 +30,7 @@ pub struct Guest {
 }
 
 /// `command` is a shell script.
-pub fn made(
-    folder: &Path,
-    image: &Image,
-    standin: &Path,
-    tests: &[PathBuf],
-    whyidle: &Path,
-    command: &str,
-) -> Result<Guest> {
+pub fn made(folder: &Path, image: &Image, built: &Built, command: &str) -> Result<Guest> {
     let root = folder.join("root");
     if root.exists() {
         fs::remove_dir_all(&root).with_context(|| format!("cannot remove {}", root.display()))?;
@@ -50,18 +44,17 @@ pub fn made(
         fs::copy(&program, root.join("bin").join(name))?;
         libraries(&program, &root)?;
     }
-    let built = tests.iter().map(|test| (test.as_path(), "tests")).chain([(whyidle, "bin")]);
-    for (program, folder) in built {
-        let name = program.file_name().context("a program has a name")?;
-        run(Command::new("strip")
-            .arg("--strip-debug")
-            .arg("-o")
-            .arg(root.join(folder).join(name))
-            .arg(program))?;
-        libraries(program, &root)?;
+    for test in &built.tests {
+        stripped(test, &root, "tests")?;
+    }
+    // Tests look for it, and for the simulated device, in the folder above their own.
+    stripped(&built.whyidle, &root, "bin")?;
+    symlink("bin/whyidle", root.join("whyidle"))?;
+    for library in &built.simulated {
+        stripped(library, &root, ".")?;
     }
     modules(image, &root.join("modules"))?;
-    fs::copy(standin, root.join("standin.ko"))?;
+    fs::copy(&built.standin, root.join("standin.ko"))?;
     fs::write(root.join("command"), command)?;
     let init = root.join("init");
     // Tests keep what must lie on a disk in cargo's folder for such things.
@@ -76,6 +69,13 @@ pub fn made(
     File::create(&guest.disk)?.set_len(u64::from(DISK_MIB) << 20)?;
     output(Command::new("mke2fs").args(["-q", "-F", "-t", "ext4"]).arg(&guest.disk))?;
     Ok(guest)
+}
+
+/// Puts a program or library into a folder of the guest, without what only a debugger reads.
+fn stripped(file: &Path, root: &Path, folder: &str) -> Result<()> {
+    let to = root.join(folder).join(file.file_name().context("a program has a name")?);
+    run(Command::new("strip").args(["--strip-debug", "-o"]).arg(to).arg(file))?;
+    libraries(file, root)
 }
 
 /// Copies the shared libraries of a program to where it looks for them.

@@ -5,6 +5,7 @@ mod image;
 mod machine;
 mod standin;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
@@ -13,8 +14,11 @@ use clap::{Args, ValueEnum};
 use crate::shell::say;
 use crate::{place, setup, test};
 
-/// Test programs that attach probes and need nothing built while they run, and the tracer.
-const CHOICE: [&str; 6] = ["--test", "probes_*", "--test", "driver_*", "--bin", "whyidle"];
+/// Test programs that attach probes, the tracer, and the simulated device's libraries.
+const CHOICE: [&str; 9] =
+    ["--test", "probes_*", "--test", "driver_*", "--test", "cuda_attach", "--bin", "whyidle", "--lib"];
+
+const SIMULATED: [&str; 3] = ["libsim_nvml.so", "libsim_cuda.so", "libsim_nccl.so"];
 
 const PACKAGES: [setup::Package; 8] = [
     ("qemu-system-x86", "qemu-system-x86_64"),
@@ -65,6 +69,15 @@ impl Kernel {
     }
 }
 
+/// What was built for the guest.
+#[derive(Debug)]
+struct Built {
+    tests: Vec<PathBuf>,
+    whyidle: PathBuf,
+    simulated: [PathBuf; 3],
+    standin: PathBuf,
+}
+
 /// Returns the command's exit status.
 pub fn vm(arguments: &Vm) -> Result<ExitCode> {
     setup::build_tools()?;
@@ -72,15 +85,20 @@ pub fn vm(arguments: &Vm) -> Result<ExitCode> {
     let image = image::fetched(&place::cache().join("vm"), arguments.kernel)?;
     say("building whyidle and the tests that attach probes");
     let tests = test::privileged_programs(&CHOICE)?;
-    let whyidle = place::target().join("debug/whyidle");
+    let folder = place::target().join("vm").join(arguments.kernel.version());
+    let debug = place::target().join("debug");
+    let built = Built {
+        tests,
+        whyidle: debug.join("whyidle"),
+        simulated: SIMULATED.map(|name| debug.join(name)),
+        standin: standin::built(&image, &folder.join("standin"))?,
+    };
     let command = if arguments.command.is_empty() {
         include_str!("tests.sh").to_owned()
     } else {
         arguments.command.join(" ")
     };
-    let folder = place::target().join("vm").join(arguments.kernel.version());
-    let standin = standin::built(&image, &folder.join("standin"))?;
-    let guest = guest::made(&folder, &image, &standin, &tests, &whyidle, &command)?;
+    let guest = guest::made(&folder, &image, &built, &command)?;
     say(format!("booting {} (emulated, so slow)", image.release));
     let status = machine::run(&image.vmlinuz, &guest)?
         .context("the machine stopped before the command did; see its last lines above")?;

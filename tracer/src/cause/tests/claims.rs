@@ -39,6 +39,17 @@ fn locks_claim_whatever_their_holder_does() {
             .woken_by(WORKER)
     });
     assert_eq!(kernel.mechanism, Mechanism::LockKernel);
+    // As kernels tell it: the sleeper's stack without the lock, the waker's with it.
+    let write = |w: Wait| {
+        w.syscall(libc::SYS_write, [1, 0, 0, 0, 0, 0])
+            .kernel(&["ext4_buffered_write_iter", "vfs_write"])
+            .woken_by(WORKER)
+    };
+    let kernel =
+        wait(busy, |w| write(w).woken_from(&["try_to_wake_up", "wake_up_q", "rwsem_wake", "up_write"]));
+    assert_eq!((kernel.mechanism, culprit(&kernel)), (Mechanism::LockKernel, "held by worker"));
+    let other = wait(busy, |w| write(w).woken_from(&["try_to_wake_up", "wake_up_bit", "folio_unlock"]));
+    assert_ne!(other.mechanism, Mechanism::LockKernel);
     let queue = wait(busy, |w| w.futex(0x700, 0).woken_by(WORKER));
     assert_eq!(queue.mechanism, Mechanism::PrepareCompute, "a condition variable is not a lock");
 }

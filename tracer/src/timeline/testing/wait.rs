@@ -95,6 +95,13 @@ impl Wait {
         self
     }
 
+    /// The waker's kernel stack, innermost first.
+    #[must_use]
+    pub fn woken_from(mut self, kernel: &[&str]) -> Self {
+        self.waker_kernel = kernel.iter().map(|&f| f.into()).collect();
+        self
+    }
+
     /// Woken by an interrupt with this kernel stack, innermost first, on an idle processor.
     #[must_use]
     pub fn interrupt(mut self, kernel: &[&str]) -> Self {
@@ -107,8 +114,7 @@ impl Wait {
             syscall: None,
             in_nvidia_ioctl: false,
         });
-        self.waker_kernel = kernel.iter().map(|&f| f.into()).collect();
-        self
+        self.woken_from(kernel)
     }
 
     #[must_use]
