@@ -36,7 +36,6 @@ fn covers(call: &CudaCall) -> Option<Ns> {
 }
 
 /// The last submit a thread, stream or process made up to a time.
-#[derive(Default)]
 struct Last {
     first: Vec<Ns>,
     reach: Vec<Ns>,

@@ -1,9 +1,12 @@
 //! What queries, and calls that wait for an event, say of the device.
 
+use super::cost::Told;
+use super::edges::Edges;
 use super::tests::{job, placed, spans};
-use super::{DeviceIdle, Known};
+use super::{DeviceIdle, DeviceMap, Known};
+use crate::timeline::build;
 use crate::timeline::testing::{MS, TraceBuilder, key};
-use crate::trace::{CudaCall, CudaFamily, Ns, Record, SubmitGroup};
+use crate::trace::{CudaCall, CudaFamily, Ns, Record, Span, SubmitGroup};
 
 const NOT_READY: i32 = 600;
 const STREAM: u64 = 7;
@@ -93,4 +96,22 @@ fn until_a_query_that_is_told_to_wait_the_stream_is_at_work() {
     // Of a stream without kernels: it waits for copies.
     assert_eq!(window(61.0, &kernels, &[&CudaCall { stream: Some(OTHER), ..waits.clone() }]), nothing);
     assert_eq!(window(61.0, &kernels, &[&CudaCall { recorded_at: 0, ..waits }]), nothing);
+}
+
+#[test]
+fn between_two_drains_submits_took_as_long_as_calls_waited_or_more() {
+    let sync = |trace: TraceBuilder, entry: Ns, exit: Ns| {
+        trace.call(1, CudaFamily::Synchronize, "cuCtxSynchronize", entry * MS, exit * MS)
+    };
+    let trace = sync(job(&[50.0]), 0, 0).submits(1, MS, MS, 1);
+    let trace = sync(trace, 2, 31).submits(1, 50 * MS, 55 * MS, 2);
+    // Nothing was submitted before the last.
+    let timeline = build(sync(sync(trace, 60, 80), 90, 91).records());
+    let drains = Edges::of_device(&timeline, &DeviceMap::new(&timeline), 0).drains();
+    let told = |start, end, least, most| Told {
+        span: Span::new(start * MS, end * MS),
+        least: least * MS,
+        most: most * MS,
+    };
+    assert_eq!(drains, [told(0, 31, 29, 30), told(31, 80, 20, 30)]);
 }
