@@ -120,6 +120,31 @@ fn an_output_that_others_read_or_write() {
     record().refused(Status::BeingWritten, "another whyidle");
 }
 
+/// Every verb that makes one file of another.
+const MAKERS: [&[&str]; 3] =
+    [&["import", "kineto"], &["flame", "--kind", "oncpu"], &["flame", "--kind", "idle", "--folded"]];
+
+#[test]
+fn an_output_that_is_the_input() {
+    let folder = tempfile::tempdir().unwrap();
+    let (input, link, hard) =
+        (folder.path().join("in"), folder.path().join("link"), folder.path().join("hard"));
+    small_trace(&input);
+    let content = fs::read(&input).unwrap();
+    std::os::unix::fs::symlink(&input, &link).unwrap();
+    fs::hard_link(&input, &hard).unwrap();
+    for verb in MAKERS {
+        for (from, to) in [(&input, &input), (&input, &link), (&link, &input), (&input, &hard)] {
+            for force in [&[][..], &["--force"]] {
+                let files = [from.to_str().unwrap(), "-o", to.to_str().unwrap()];
+                let ran = binary::run(verb.iter().chain(&files).chain(force));
+                ran.refused(Status::IsInput, "is the file that is read");
+                assert_eq!(fs::read(&input).unwrap(), content, "{verb:?} {from:?} {to:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_container_with_process_ids_of_its_own() {
     let folder = tempfile::tempdir().unwrap();

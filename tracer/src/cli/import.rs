@@ -50,7 +50,7 @@ impl Import {
 impl Kineto {
     fn run(&self) -> Result<(), CliError> {
         let file = open(&self.file)?;
-        let mut output = Output::claim(&self.output, self.force)?;
+        let mut output = Output::claim_apart(&self.output, self.force, &[&self.file])?;
         output.lock()?;
         let folder = match self.output.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,

@@ -27,6 +27,19 @@ impl Output {
     /// # Errors
     /// It exists, its folder does not, or it cannot be written.
     pub fn claim(path: &Path, force: bool) -> Result<Self, CliError> {
+        Self::claim_apart(path, force, &[])
+    }
+
+    /// Likewise, for what is made of other files: none of them may be the output, by whatever name.
+    ///
+    /// # Errors
+    /// As for [`Self::claim`], or the output is one of `inputs`.
+    pub fn claim_apart(path: &Path, force: bool, inputs: &[&Path]) -> Result<Self, CliError> {
+        let id = |path: &Path| path.metadata().map(|m| (m.dev(), m.ino())).ok();
+        let there = id(path);
+        if there.is_some() && inputs.iter().any(|input| id(input) == there) {
+            return Err(CliError::IsInput(path.to_owned()));
+        }
         let create = |source| CliError::Create { path: path.to_owned(), source };
         match OpenOptions::new().write(true).create_new(true).open(path) {
             Ok(held) => Ok(Self { path: path.to_owned(), fresh: true, held }),
