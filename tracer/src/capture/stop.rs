@@ -9,6 +9,15 @@ use signal_hook::flag;
 /// Exit status of a process that was told twice.
 pub const ABORTED: u8 = 130;
 
+/// From now on a write over the file-size limit fails like one on a full disk, instead of ending us there. Handled
+/// and not ignored: a command that we start gets the signal as it would without us.
+///
+/// # Errors
+/// The handler could not be installed.
+pub fn survive_file_size_limit() -> std::io::Result<()> {
+    flag::register(SIGXFSZ, Arc::default()).map(|_| ())
+}
+
 /// Set by SIGINT, SIGTERM and SIGHUP.
 #[derive(Clone, Debug)]
 pub struct Stop {
@@ -30,8 +39,6 @@ impl Stop {
             flag::register(signal, Arc::clone(&stop.asked))?;
             flag::register_usize(signal, Arc::clone(&stop.signal), usize::try_from(signal).unwrap_or(0))?;
         }
-        // Over the file-size limit a write then fails like one on a full disk, instead of ending us here.
-        flag::register(SIGXFSZ, Arc::default())?;
         Ok(stop)
     }
 

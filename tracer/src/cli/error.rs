@@ -76,6 +76,20 @@ impl CliError {
         }
     }
 
+    /// A trace made of another file, of which nothing is kept. `path` is the name that the user gave.
+    #[must_use]
+    pub fn unwritten(path: PathBuf, error: TraceError) -> Self {
+        match error {
+            TraceError::Create { source, .. } if output(&source) == Status::CannotCreate => {
+                Self::Create { path, source }
+            }
+            TraceError::Create { source, .. } | TraceError::Write { source, .. } => {
+                Self::Write { path, source }
+            }
+            other => other.into(),
+        }
+    }
+
     #[must_use]
     pub fn status(&self) -> Status {
         match self {

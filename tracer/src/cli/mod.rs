@@ -72,6 +72,9 @@ enum Verb {
 /// The whole program: parses, runs, and turns an error into one line and an exit status.
 #[must_use]
 pub fn main() -> ExitCode {
+    if let Err(error) = crate::capture::stop::survive_file_size_limit() {
+        say(&format!("the file-size limit will end it without a word: {error}"));
+    }
     let arguments = match parse(std::env::args_os()) {
         Ok(arguments) => arguments,
         Err(error) => {
