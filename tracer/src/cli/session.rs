@@ -11,7 +11,7 @@ use crate::capture::devices::Feed;
 use crate::capture::host::TICK;
 use crate::capture::kernel::undo::Detaching;
 use crate::capture::preflight::Facts;
-use crate::capture::recorder::{Ending, Plan, RecordError, Recorder, TARGETS_EXITED, Watch};
+use crate::capture::recorder::{Ending, GROUP_REMOVED, Plan, RecordError, Recorder, TARGETS_EXITED, Watch};
 use crate::capture::selection::{Selection, TargetError, Targets};
 use crate::capture::stop::Stop;
 use crate::capture::tracer::Tracer;
@@ -141,7 +141,8 @@ impl Recorded {
     /// # Errors
     /// `what` ended before the first ticks had passed.
     pub fn had_something(&self, what: &str) -> Result<(), CliError> {
-        if self.ending.reason == TARGETS_EXITED && self.lasted < TICK * 2 {
+        let gone = [TARGETS_EXITED, GROUP_REMOVED].contains(&self.ending.reason.as_str());
+        if gone && self.lasted < TICK * 2 {
             return Err(CliError::EndedAtOnce { what: what.to_owned(), trace: self.path.clone() });
         }
         Ok(())
