@@ -133,6 +133,7 @@ fn capture(error: &CaptureError) -> Status {
 fn trace(error: &TraceError) -> Status {
     match error {
         TraceError::Create { source, .. } | TraceError::Write { source, .. } => output(source),
+        TraceError::CutShort { .. } => Status::CannotCreate,
         TraceError::Open { .. } | TraceError::Read { .. } => Status::CannotRead,
         TraceError::Empty { .. } | TraceError::NotATrace { .. } => Status::NotATrace,
         TraceError::LaterVersion { .. } => Status::LaterVersion,
