@@ -180,6 +180,9 @@ fn a_command_that_cannot_be_started() {
     let trace = folder.path().join("t");
     let run = |words: &[&str]| binary::run(["run", "-o", trace.to_str().unwrap()].iter().chain(words));
     run(&["--user", "nobody-of-this-name", "--", "true"]).refused(Status::Usage, "/etc/passwd");
+    // What the kernel takes for "no change" must not be taken for a user.
+    run(&["--user", "4294967295:1", "--", "true"]).refused(Status::Usage, "user 4294967295:1");
+    run(&["--user", "1:4294967295", "--", "true"]).refused(Status::Usage, "user 1:4294967295");
     run(&["--", "/no/such/program"]).refused(Status::CannotStart, "/no/such/program");
     run(&["--", "/etc/passwd"]).refused(Status::CannotStart, "/etc/passwd");
     empty(folder.path());
