@@ -245,6 +245,14 @@ fn a_wrong_command_line() {
 }
 
 #[test]
+fn a_library_named_by_an_empty_variable_is_not_named() {
+    let mut command = Command::new("sh");
+    command.args(["-c", "WHYIDLE_NVML= exec \"$0\" schema"]).arg(binary::path());
+    let ran = binary::start_command(command).end();
+    assert_eq!((ran.status, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+}
+
+#[test]
 fn a_closed_standard_output_is_no_failure() {
     let mut command = Command::new("sh");
     command.arg0("sh").args(["-c", "\"$0\" schema | true; \"$0\" --help | head -1"]).arg(binary::path());

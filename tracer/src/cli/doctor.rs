@@ -29,7 +29,7 @@ impl Doctor {
         lines.fact("BTF", if facts.has_btf { "present" } else { "missing" });
         lines.fact("NVIDIA majors", &majors.iter().map(u32::to_string).collect::<Vec<_>>().join(", "));
         lines.fact("holders of /dev/nvidia*", &holders::find(&majors).len().to_string());
-        let library = devices::open(common.nvml.as_deref());
+        let library = devices::open(common.nvml());
         match &library {
             Ok(feed) => lines.devices(feed.as_ref()),
             Err(error) => lines.fact("NVML", &error.to_string()),

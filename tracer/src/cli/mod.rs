@@ -24,6 +24,7 @@ mod watch;
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -182,6 +183,18 @@ mod tests {
         ] {
             let error = parsed(bad).err().unwrap_or_else(|| panic!("{bad} was taken"));
             assert_eq!(error.exit_code(), i32::from(Status::Usage as u8), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_library_named_by_nothing_is_not_named() {
+        for (line, named) in [
+            ("whyidle schema", None),
+            ("whyidle --nvml= schema", None),
+            ("whyidle --nvml=/x schema", Some(Path::new("/x"))),
+            ("whyidle schema --nvml /x", Some(Path::new("/x"))),
+        ] {
+            assert_eq!(parsed(line).unwrap().common.nvml(), named, "{line}");
         }
     }
 

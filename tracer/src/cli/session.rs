@@ -51,7 +51,7 @@ impl Session {
     ) -> Result<Self, CliError> {
         Facts::read().check()?;
         let selection = selection.check()?;
-        let feed = devices::open(common.nvml.as_deref())?;
+        let feed = devices::open(common.nvml())?;
         if selection == Selection::GpuProcesses {
             need_gpu_process(feed.as_ref(), &options.majors())?;
         }
