@@ -9,7 +9,7 @@ use super::output;
 use crate::capture::devices::Feed;
 use crate::capture::preflight::Facts;
 use crate::capture::tracer::{Config, Tracer};
-use crate::capture::{holders, host};
+use crate::capture::{descriptors, holders, host};
 use crate::render::escape;
 use crate::trace::ProbeStatus;
 
@@ -35,6 +35,7 @@ impl Doctor {
             Err(error) => lines.fact("NVML", &error.to_string()),
         }
         let probes = facts.check().and_then(|()| {
+            descriptors::raise();
             let config = Config { nvidia_majors: majors, ..Config::default() };
             Ok(Tracer::attach(&config)?.probes())
         });

@@ -15,7 +15,7 @@ use crate::capture::recorder::{Ending, GROUP_REMOVED, Plan, RecordError, Recorde
 use crate::capture::selection::{Selection, TargetError, Targets};
 use crate::capture::stop::Stop;
 use crate::capture::tracer::Tracer;
-use crate::capture::{holders, host};
+use crate::capture::{descriptors, holders, host};
 use crate::trace::Writer;
 
 /// A recording that has begun.
@@ -25,6 +25,8 @@ pub struct Session {
     output: Output,
     path: PathBuf,
     pub stop: Stop,
+    /// The limit on open files as it was, for a command that is started.
+    pub open_files: Option<u64>,
 }
 
 /// A recording that has ended.
@@ -71,11 +73,12 @@ impl Session {
             cuda: options.cuda.unwrap_or_default(),
             command: what.to_owned(),
         };
+        let open_files = descriptors::raise();
         let tracer = Tracer::attach(&plan.config)?;
         let writer = Writer::create(&path)?;
         output.keep();
         let recorder = Recorder::start(plan, tracer, writer, stop.clone()).map_err(failed)?;
-        Ok(Self { recorder, output, path, stop })
+        Ok(Self { recorder, output, path, stop, open_files })
     }
 
     #[must_use]
