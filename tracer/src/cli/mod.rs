@@ -122,6 +122,11 @@ fn run(arguments: Arguments) -> Result<(), CliError> {
     }
 }
 
+/// A path as it may be printed.
+fn shown(path: &Path) -> String {
+    crate::render::escape(&path.display().to_string()).to_string()
+}
+
 /// One line on standard error. Nothing is left to do if that is closed.
 fn say(line: &str) {
     drop(writeln!(std::io::stderr(), "whyidle: {}", crate::render::escape(line)));

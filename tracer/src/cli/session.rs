@@ -63,7 +63,8 @@ impl Session {
         let path = options.output.clone().unwrap_or_else(output::default_trace);
         let mut output = Output::claim(&path, options.force)?;
         output.lock()?;
-        let stop = Stop::install().map_err(|source| CliError::Io { what: "signals", source })?;
+        let stop =
+            Stop::install(&last_words(&path)).map_err(|source| CliError::Io { what: "signals", source })?;
         let plan = Plan {
             config: options.config(selection == Selection::All),
             targets: Targets::new(selection, options.majors()),
@@ -150,6 +151,15 @@ impl Recorded {
         }
         Ok(())
     }
+}
+
+/// What is said when there is no time to end in order.
+fn last_words(trace: &Path) -> String {
+    let path = super::shown(trace);
+    format!(
+        "whyidle: told to stop a second time, so it ended at once: what was recorded until then is in {path}; read \
+         it with: whyidle report {path}\n"
+    )
 }
 
 fn need_gpu_process(feed: &dyn Feed, majors: &[u32]) -> Result<(), CliError> {
