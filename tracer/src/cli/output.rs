@@ -150,7 +150,9 @@ impl Drop for Draft {
 
 impl Drop for Output {
     fn drop(&mut self) {
-        if self.fresh && self.path.metadata().is_ok_and(|m| m.is_file()) {
+        // What somebody else has put there meanwhile is theirs.
+        let ours = self.still_there().is_ok() && self.held.metadata().is_ok_and(|m| m.is_file());
+        if self.fresh && ours {
             drop(std::fs::remove_file(&self.path));
         }
     }
@@ -242,6 +244,7 @@ mod tests {
         fs::write(folder.path().join("other"), "somebody's").unwrap();
         fs::rename(folder.path().join("other"), &path).unwrap();
         assert!(matches!(output.place(draft), Err(CliError::Removed(_))));
+        drop(output);
         assert_eq!(fs::read_to_string(&path).unwrap(), "somebody's");
     }
 
