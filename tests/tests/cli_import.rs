@@ -181,6 +181,39 @@ fn placement_is_scored_as_a_table_and_as_json() {
     binary::run(["eval", "placement", "/dev/null"]).refused(Status::NotARecording, "it is empty");
 }
 
+#[test]
+fn a_file_that_may_not_grow_ends_every_verb_with_a_line_and_leaves_what_was_there() {
+    let files = Files::new();
+    let recording = files.gzip("r.json.gz", 1, false);
+    let (ran, trace) = files.import(&recording);
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+    let out = files.path("out");
+    let limited = |blocks: &str, script: &str, words: &[&str]| {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("ulimit -f {blocks}; {script}"), "sh"]).arg(binary::path()).args(words);
+        binary::start_command(command).end()
+    };
+    let there = || fs::read_dir(files.folder.path()).unwrap().count();
+    let [recording, trace, out_name] = [&recording, &trace, &out].map(|path| path.to_str().unwrap());
+    // Nothing at all, and less than is to be written.
+    for blocks in ["0", "1"] {
+        for words in [
+            &["import", "kineto", recording, "--force", "-o", out_name][..],
+            &["flame", trace, "--kind", "oncpu", "--force", "-o", out_name],
+        ] {
+            limited(blocks, "exec \"$@\"", words).refused(Status::OutOfSpace, "out: cannot write");
+            assert_eq!(there(), 2, "something was left behind by {words:?}");
+            fs::write(&out, "an older one").unwrap();
+            limited(blocks, "exec \"$@\"", words).refused(Status::OutOfSpace, "out: cannot write");
+            assert_eq!((fs::read(&out).unwrap().as_slice(), there()), (&b"an older one"[..], 3), "{words:?}");
+            fs::remove_file(&out).unwrap();
+        }
+        let ran = limited(blocks, &format!("exec \"$@\" > {out_name}"), &["report", trace]);
+        ran.refused(Status::OutOfSpace, "standard output: cannot write");
+        fs::remove_file(&out).unwrap();
+    }
+}
+
 /// Most memory a run of the binary had, in kB.
 fn peak(arguments: &[&str]) -> u64 {
     let mut command = Command::new(binary::path());

@@ -120,6 +120,31 @@ fn an_output_that_others_read_or_write() {
     record().refused(Status::BeingWritten, "another whyidle");
 }
 
+/// Every verb that makes one file of another.
+const MAKERS: [&[&str]; 3] =
+    [&["import", "kineto"], &["flame", "--kind", "oncpu"], &["flame", "--kind", "idle", "--folded"]];
+
+#[test]
+fn an_output_that_is_the_input() {
+    let folder = tempfile::tempdir().unwrap();
+    let (input, link, hard) =
+        (folder.path().join("in"), folder.path().join("link"), folder.path().join("hard"));
+    small_trace(&input);
+    let content = fs::read(&input).unwrap();
+    std::os::unix::fs::symlink(&input, &link).unwrap();
+    fs::hard_link(&input, &hard).unwrap();
+    for verb in MAKERS {
+        for (from, to) in [(&input, &input), (&input, &link), (&link, &input), (&input, &hard)] {
+            for force in [&[][..], &["--force"]] {
+                let files = [from.to_str().unwrap(), "-o", to.to_str().unwrap()];
+                let ran = binary::run(verb.iter().chain(&files).chain(force));
+                ran.refused(Status::IsInput, "is the file that is read");
+                assert_eq!(fs::read(&input).unwrap(), content, "{verb:?} {from:?} {to:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_container_with_process_ids_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
@@ -155,6 +180,9 @@ fn a_command_that_cannot_be_started() {
     let trace = folder.path().join("t");
     let run = |words: &[&str]| binary::run(["run", "-o", trace.to_str().unwrap()].iter().chain(words));
     run(&["--user", "nobody-of-this-name", "--", "true"]).refused(Status::Usage, "/etc/passwd");
+    // What the kernel takes for "no change" must not be taken for a user.
+    run(&["--user", "4294967295:1", "--", "true"]).refused(Status::Usage, "user 4294967295:1");
+    run(&["--user", "1:4294967295", "--", "true"]).refused(Status::Usage, "user 1:4294967295");
     run(&["--", "/no/such/program"]).refused(Status::CannotStart, "/no/such/program");
     run(&["--", "/etc/passwd"]).refused(Status::CannotStart, "/etc/passwd");
     empty(folder.path());
@@ -214,6 +242,14 @@ fn a_wrong_command_line() {
         assert_eq!(ran.status, Some(Status::Usage as i32), "{line:?}: {ran:?}");
         assert_eq!(ran.stdout, "");
     }
+}
+
+#[test]
+fn a_library_named_by_an_empty_variable_is_not_named() {
+    let mut command = Command::new("sh");
+    command.args(["-c", "WHYIDLE_NVML= exec \"$0\" schema"]).arg(binary::path());
+    let ran = binary::start_command(command).end();
+    assert_eq!((ran.status, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
 }
 
 #[test]

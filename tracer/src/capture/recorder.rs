@@ -29,6 +29,8 @@ const LAST_READINGS: Duration = Duration::from_millis(700);
 
 /// Reason of an ending: nothing watched runs any more.
 pub const TARGETS_EXITED: &str = "targets exited";
+/// Likewise, and the group whose members were watched is no more.
+pub const GROUP_REMOVED: &str = "the control group was removed";
 
 /// What to record, once its targets and its file have been found good.
 pub struct Plan {
@@ -356,8 +358,11 @@ impl Recorder {
         if self.duration.is_some_and(|d| u128::from(now - self.start) >= d.as_nanos()) {
             return ending("duration");
         }
-        let none_left = self.sink.targets.can_run_out() && self.sink.targets.running() == 0;
-        if none_left { ending(TARGETS_EXITED) } else { None }
+        let targets = &mut self.sink.targets;
+        if !targets.can_run_out() || targets.running() > 0 {
+            return None;
+        }
+        ending(if targets.group_is_gone() { GROUP_REMOVED } else { TARGETS_EXITED })
     }
 
     fn progress(&mut self, now: Ns) -> Progress {

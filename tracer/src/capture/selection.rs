@@ -136,10 +136,17 @@ impl Targets {
         self.known.keys().copied()
     }
 
-    /// Whether the recording is over once nothing watched runs: a group, and `--all`, may get new members.
+    /// Whether the recording is over once nothing watched runs: a group that is there, and `--all`, may get new
+    /// members.
     #[must_use]
     pub fn can_run_out(&self) -> bool {
-        matches!(self.selection, Selection::Pids(_) | Selection::GpuProcesses)
+        matches!(self.selection, Selection::Pids(_) | Selection::GpuProcesses) || self.group_is_gone()
+    }
+
+    /// The group that was named has been removed. Members that moved elsewhere before are watched on.
+    #[must_use]
+    pub fn group_is_gone(&self) -> bool {
+        matches!(&self.selection, Selection::Cgroup(folder) if !folder.exists())
     }
 }
 
@@ -208,6 +215,19 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!targets.new_processes(&[child.id()]).contains(&child.id()));
+    }
+
+    #[test]
+    fn a_group_can_run_out_once_it_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let group = folder.path().join("group");
+        std::fs::create_dir(&group).unwrap();
+        let mut targets = Targets::new(Selection::Cgroup(group.clone()), vec![195]);
+        let own = std::process::id();
+        assert!(targets.watch(own) && !targets.can_run_out());
+        std::fs::remove_dir(&group).unwrap();
+        assert!(targets.group_is_gone() && targets.can_run_out());
+        assert_eq!(targets.running(), 1, "a member that moved elsewhere runs on");
     }
 
     #[test]

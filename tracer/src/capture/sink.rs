@@ -59,7 +59,7 @@ impl Sink {
         }
         match self.writer.append(record) {
             Ok(()) => self.records += 1,
-            Err(e @ TraceError::Write { .. }) => self.failed = Some(e),
+            Err(e @ (TraceError::Write { .. } | TraceError::CutShort { .. })) => self.failed = Some(e),
             Err(_) => self.refused += 1,
         }
     }

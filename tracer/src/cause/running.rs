@@ -7,7 +7,7 @@ use super::kernel_stacks::{self, Busy};
 use super::user_stacks::{self, Work};
 use super::{Culprit, CulpritKind, Mechanism, calls};
 use crate::timeline::{Thread, apportion};
-use crate::trace::{Sample, Span, StackId};
+use crate::trace::{Ns, Sample, Span, StackId};
 
 /// How far beside a stretch without a sample the thread's other samples still speak for it.
 const NEARBY: u64 = 1_000_000_000;
@@ -22,12 +22,13 @@ pub(crate) struct Share {
 
 /// Splits `ns` of running time in `span` over what the samples show. Empty: nothing shows.
 pub(crate) fn shares(context: &Context<'_>, thread: &Thread, span: Span, ns: u64) -> Vec<Share> {
-    let mut counted = count(context, within(thread, span).iter());
+    let period = context.timeline.host.sample_period_ns;
+    let mut counted = count(context, within(thread, span, period));
     if counted.is_empty() {
         let around = Span::new(span.start.saturating_sub(NEARBY), span.end.saturating_add(NEARBY));
+        let nearby = within(thread, around, period);
         // Spinning for the device says nothing of work.
-        counted =
-            count(context, within(thread, around).iter().filter(|s| !calls::waits_for_device(thread, s.at)));
+        counted = count(context, nearby.filter(|(s, _)| !calls::waits_for_device(thread, s.at)));
     }
     let mut shares: Vec<Share> = counted
         .into_iter()
@@ -42,21 +43,31 @@ pub(crate) fn shares(context: &Context<'_>, thread: &Thread, span: Span, ns: u64
     shares
 }
 
-fn within(thread: &Thread, span: Span) -> &[Sample] {
+/// The samples of `span`, each with the sampling periods of it that it stands for. One from before it counts if
+/// it stands for a time that reaches into it.
+fn within(thread: &Thread, span: Span, period: Ns) -> impl Iterator<Item = (&Sample, u64)> {
     let from = thread.samples.partition_point(|s| s.at < span.start);
-    let to = thread.samples.partition_point(|s| s.at < span.end);
-    &thread.samples[from..to.max(from)]
+    let to = thread.samples.partition_point(|s| s.at < span.end).max(from);
+    let reaching = from.checked_sub(1).map(|before| &thread.samples[before]).filter(|s| s.periods > 1);
+    let whole = thread.samples[from..to].iter().map(move |s| (s, periods_in(s, span, period).max(1)));
+    reaching.map(|s| (s, periods_in(s, span, period))).filter(|(_, n)| *n > 0).into_iter().chain(whole)
 }
 
-/// How many samples by label, and the stacks of each one's first.
+fn periods_in(sample: &Sample, span: Span, period: Ns) -> u64 {
+    let stands_for = period.saturating_mul(sample.periods.max(1).into());
+    let of = Span::new(sample.at, sample.at.saturating_add(stands_for));
+    of.intersect(span).map_or(0, |within| within.len().div_ceil(period))
+}
+
+/// How many periods by label, and the stacks of each one's first sample.
 fn count<'s>(
     context: &Context<'_>,
-    samples: impl Iterator<Item = &'s Sample>,
+    samples: impl Iterator<Item = (&'s Sample, u64)>,
 ) -> BTreeMap<usize, (u64, (StackId, StackId))> {
     let mut counted = BTreeMap::new();
-    for sample in samples {
+    for (sample, periods) in samples {
         if let Some(label) = context.label_of(sample.kernel_stack, sample.user_stack) {
-            counted.entry(label).or_insert((0, (sample.kernel_stack, sample.user_stack))).0 += 1;
+            counted.entry(label).or_insert((0_u64, (sample.kernel_stack, sample.user_stack))).0 += periods;
         }
     }
     counted
@@ -80,4 +91,42 @@ pub(crate) fn label(context: &Context<'_>, kernel_stack: StackId, user_stack: St
         let culprit = Culprit { kind: CulpritKind::Function, name: format!("{} ([kernel])", frame.name) };
         Some(Work { mechanism: Mechanism::PrepareCompute, culprit: Some(culprit), importing: false })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::attribute;
+    use super::super::tests::{FEEDER, idle, trace};
+    use super::*;
+    use crate::timeline::build;
+    use crate::timeline::testing::{MS, key};
+    use crate::trace::Record;
+
+    /// What a gap is made of when the feeder's samples come all, or only the first of each stack with its periods.
+    fn parts(gap: (u64, u64), thinned: bool) -> Vec<(Mechanism, Option<Culprit>, u64)> {
+        let (a, b) = (&["decode.so!run"], &["libjpeg.so!idct"]);
+        let trace = trace().samples(FEEDER, 0, 500 * MS, a).samples(FEEDER, 500 * MS, 1000 * MS, b);
+        let mut records = trace.records();
+        if thinned {
+            let first = |s: &Sample| s.at == 0 || s.at == 500 * MS;
+            records.retain(|r| !matches!(r, Record::Sample(s) if s.thread == key(FEEDER) && !first(s)));
+            for record in &mut records {
+                if let Record::Sample(sample) = record {
+                    sample.periods = 49;
+                }
+            }
+        }
+        let timeline = build(records);
+        let ledger = attribute(&timeline, &idle(&timeline, FEEDER, &[gap]));
+        ledger.causes.into_iter().map(|c| (c.mechanism, c.culprit, c.ns)).collect()
+    }
+
+    #[test]
+    fn a_sample_of_many_periods_tells_as_much_as_many_samples() {
+        for gap in [(100 * MS, 200 * MS), (450 * MS, 550 * MS), (700 * MS, 710 * MS), (3 * MS, 987 * MS)] {
+            let all = parts(gap, false);
+            assert!(all.iter().all(|(mechanism, ..)| *mechanism == Mechanism::PrepareCompute), "{all:?}");
+            assert_eq!(parts(gap, true), all, "{gap:?}");
+        }
+    }
 }

@@ -9,7 +9,7 @@ use super::output;
 use crate::capture::devices::Feed;
 use crate::capture::preflight::Facts;
 use crate::capture::tracer::{Config, Tracer};
-use crate::capture::{holders, host};
+use crate::capture::{descriptors, holders, host};
 use crate::render::escape;
 use crate::trace::ProbeStatus;
 
@@ -29,12 +29,13 @@ impl Doctor {
         lines.fact("BTF", if facts.has_btf { "present" } else { "missing" });
         lines.fact("NVIDIA majors", &majors.iter().map(u32::to_string).collect::<Vec<_>>().join(", "));
         lines.fact("holders of /dev/nvidia*", &holders::find(&majors).len().to_string());
-        let library = devices::open(common.nvml.as_deref());
+        let library = devices::open(common.nvml());
         match &library {
             Ok(feed) => lines.devices(feed.as_ref()),
             Err(error) => lines.fact("NVML", &error.to_string()),
         }
         let probes = facts.check().and_then(|()| {
+            descriptors::raise();
             let config = Config { nvidia_majors: majors, ..Config::default() };
             Ok(Tracer::attach(&config)?.probes())
         });

@@ -26,6 +26,8 @@ pub enum CliError {
     Create { path: PathBuf, source: io::Error },
     #[error("{}: exists already: name another file, or overwrite it with --force", .0.display())]
     Exists(PathBuf),
+    #[error("{}: is the file that is read: name another for the output with -o", .0.display())]
+    IsInput(PathBuf),
     #[error("{}: another whyidle is writing it: name another file with -o", .0.display())]
     BeingWritten(PathBuf),
     #[error("{}: was removed while it was being written, so the recording is lost: record again", .0.display())]
@@ -74,6 +76,20 @@ impl CliError {
         }
     }
 
+    /// A trace made of another file, of which nothing is kept. `path` is the name that the user gave.
+    #[must_use]
+    pub fn unwritten(path: PathBuf, error: TraceError) -> Self {
+        match error {
+            TraceError::Create { source, .. } if output(&source) == Status::CannotCreate => {
+                Self::Create { path, source }
+            }
+            TraceError::Create { source, .. } | TraceError::Write { source, .. } => {
+                Self::Write { path, source }
+            }
+            other => other.into(),
+        }
+    }
+
     #[must_use]
     pub fn status(&self) -> Status {
         match self {
@@ -86,6 +102,7 @@ impl CliError {
             Self::Trace(e) => trace(e),
             Self::Create { source, .. } | Self::Write { source, .. } => output(source),
             Self::Exists(_) => Status::Exists,
+            Self::IsInput(_) => Status::IsInput,
             Self::BeingWritten(_) => Status::BeingWritten,
             Self::NotRegular(_) | Self::Removed(_) => Status::CannotCreate,
             Self::BadRange(_) => Status::BadRange,
@@ -116,6 +133,7 @@ fn capture(error: &CaptureError) -> Status {
 fn trace(error: &TraceError) -> Status {
     match error {
         TraceError::Create { source, .. } | TraceError::Write { source, .. } => output(source),
+        TraceError::CutShort { .. } => Status::CannotCreate,
         TraceError::Open { .. } | TraceError::Read { .. } => Status::CannotRead,
         TraceError::Empty { .. } | TraceError::NotATrace { .. } => Status::NotATrace,
         TraceError::LaterVersion { .. } => Status::LaterVersion,
@@ -190,6 +208,7 @@ mod tests {
             CliError::EndedAtOnce { what: "x".into(), trace: path.clone() },
             CliError::Create { path: path.clone(), source: ErrorKind::NotFound.into() },
             CliError::Exists(path.clone()),
+            CliError::IsInput(path.clone()),
             trace_error(ErrorKind::StorageFull),
             TraceError::Open { path: path.clone(), source: ErrorKind::NotFound.into() }.into(),
             TraceError::NotATrace { path: path.clone() }.into(),

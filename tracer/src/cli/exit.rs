@@ -30,11 +30,12 @@ pub enum Status {
     BeingWritten = 23,
     NotARecording = 24,
     StillAttached = 25,
+    IsInput = 26,
     Aborted = 130,
 }
 
 /// Every status with its meaning, in order.
-pub const TABLE: [(Status, &str); 27] = [
+pub const TABLE: [(Status, &str); 28] = [
     (Status::Done, "done (also when a command under `run` failed: its own status is printed)"),
     (Status::Failed, "failed for a reason of its own, see the message"),
     (Status::Usage, "the command line is wrong"),
@@ -61,6 +62,7 @@ pub const TABLE: [(Status, &str); 27] = [
     (Status::BeingWritten, "another whyidle is writing the output file"),
     (Status::NotARecording, "the file to import is no recording of the kind"),
     (Status::StillAttached, "the trace is whole, but something could not be detached"),
+    (Status::IsInput, "the output is the very file that is read"),
     (Status::Aborted, "told to stop a second time"),
 ];
 

@@ -44,7 +44,8 @@ pub enum Kind {
 
 impl Flame {
     pub fn run(&self) -> Result<(), CliError> {
-        let output = self.output.as_deref().map(|path| Output::claim(path, self.force)).transpose()?;
+        let claim = |path| Output::claim_apart(path, self.force, &[&self.file]);
+        let output = self.output.as_deref().map(claim).transpose()?;
         let analysis = analyse(&self.file, Range::default(), self.gpu)?;
         let flame = match self.kind {
             Kind::Idle => flame::idle(&analysis.report),

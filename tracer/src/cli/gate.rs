@@ -12,6 +12,7 @@ use clap::Args;
 
 use super::error::CliError;
 use super::user::User;
+use crate::capture::descriptors;
 
 pub const VERB: &str = "__gate";
 
@@ -24,6 +25,9 @@ pub struct Gate {
     failed: RawFd,
     #[arg(long)]
     user: Option<String>,
+    /// Limit on open files, none if not given.
+    #[arg(long)]
+    open_files: Option<u64>,
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
     command: Vec<OsString>,
 }
@@ -57,6 +61,9 @@ impl Gate {
         };
         let mut command = Command::new(program);
         command.args(arguments);
+        if self.open_files.is_some() {
+            descriptors::set(self.open_files);
+        }
         if let Some(user) = &self.user {
             match User::find(user) {
                 Some(user) => {
@@ -85,7 +92,7 @@ fn take(descriptor: RawFd) -> Result<File, CliError> {
 
 impl Gated {
     /// Starts a process that will become `command`. It does nothing until [`Self::release`].
-    pub fn start(command: &[OsString], user: Option<&str>) -> std::io::Result<Self> {
+    pub fn start(command: &[OsString], user: Option<&str>, open_files: Option<u64>) -> std::io::Result<Self> {
         use std::os::fd::AsRawFd;
         let (go_read, go) = std::io::pipe()?;
         let (failed, failed_write) = std::io::pipe()?;
@@ -97,6 +104,9 @@ impl Gated {
         gate.arg(go_read.as_raw_fd().to_string()).arg(failed_write.as_raw_fd().to_string());
         if let Some(user) = user {
             gate.arg("--user").arg(user);
+        }
+        if let Some(limit) = open_files {
+            gate.arg("--open-files").arg(limit.to_string());
         }
         let child = gate.arg("--").args(command).spawn()?;
         Ok(Self { child, go: Some(go), failed })

@@ -11,7 +11,7 @@ use super::error::CliError;
 use super::output::Output;
 use super::say;
 use crate::import::{self, Activity, ImportError, Imported};
-use crate::trace::{Record, TraceError, Writer};
+use crate::trace::{TraceError, Writer};
 
 #[derive(Clone, Debug, Args)]
 pub struct Import {
@@ -50,32 +50,26 @@ impl Import {
 impl Kineto {
     fn run(&self) -> Result<(), CliError> {
         let file = open(&self.file)?;
-        let mut output = Output::claim(&self.output, self.force)?;
+        let mut output = Output::claim_apart(&self.output, self.force, &[&self.file])?;
         output.lock()?;
-        let folder = match self.output.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        let scratch = || tempfile::tempfile_in(folder);
-        // Made when there is something to write: a file that is no recording must not cost an older trace.
-        let mut writer: Option<Writer> = None;
+        let draft = output.draft().ok_or_else(|| CliError::NotRegular(self.output.clone()))?;
+        let scratch = || tempfile::tempfile_in(draft.beside.parent().unwrap_or(Path::new(".")));
+        let unwritten = |error| CliError::unwritten(self.output.clone(), error);
+        let mut writer = Writer::create(&draft.beside).map_err(unwritten)?;
         let mut failed: Option<TraceError> = None;
         let activity = Activity::Readings(nanoseconds(self.window));
         let imported = import::kineto(file, &scratch, activity, &mut |record| {
-            output.keep();
-            append(&mut writer, &self.output, &record).map_err(|error| {
+            writer.append(&record).map_err(|error| {
                 failed = Some(error);
                 io::ErrorKind::Other.into()
             })
         });
         if let Some(error) = failed {
-            return Err(CliError::trace_cut(error));
+            return Err(unwritten(error));
         }
         let imported = imported.map_err(|source| error(&self.file, &self.output, source))?;
-        if let Some(writer) = writer {
-            writer.finish().map_err(CliError::trace_cut)?;
-        }
-        output.still_there()?;
+        writer.finish().map_err(unwritten)?;
+        output.place(draft)?;
         self.tell(&imported);
         Ok(())
     }
@@ -88,14 +82,6 @@ impl Kineto {
         let took = format!("{} events over {}", tally.events, time(imported.span.len()));
         say(&format!("{took}; read the trace with: whyidle report {}", self.output.display()));
     }
-}
-
-fn append(writer: &mut Option<Writer>, path: &Path, record: &Record) -> Result<(), TraceError> {
-    let writer = match writer {
-        Some(writer) => writer,
-        none => none.insert(Writer::create(path)?),
-    };
-    writer.append(record)
 }
 
 /// What a recording lacks and what of it could not be used, a line each.

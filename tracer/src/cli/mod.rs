@@ -24,6 +24,7 @@ mod watch;
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -72,6 +73,9 @@ enum Verb {
 /// The whole program: parses, runs, and turns an error into one line and an exit status.
 #[must_use]
 pub fn main() -> ExitCode {
+    if let Err(error) = crate::capture::stop::survive_file_size_limit() {
+        say(&format!("the file-size limit will end it without a word: {error}"));
+    }
     let arguments = match parse(std::env::args_os()) {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -116,6 +120,11 @@ fn run(arguments: Arguments) -> Result<(), CliError> {
         Some(Verb::Eval(verb)) => verb.run(),
         Some(Verb::Gate(verb)) => verb.run(),
     }
+}
+
+/// A path as it may be printed.
+fn shown(path: &Path) -> String {
+    crate::render::escape(&path.display().to_string()).to_string()
 }
 
 /// One line on standard error. Nothing is left to do if that is closed.
@@ -179,6 +188,18 @@ mod tests {
         ] {
             let error = parsed(bad).err().unwrap_or_else(|| panic!("{bad} was taken"));
             assert_eq!(error.exit_code(), i32::from(Status::Usage as u8), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_library_named_by_nothing_is_not_named() {
+        for (line, named) in [
+            ("whyidle schema", None),
+            ("whyidle --nvml= schema", None),
+            ("whyidle --nvml=/x schema", Some(Path::new("/x"))),
+            ("whyidle schema --nvml /x", Some(Path::new("/x"))),
+        ] {
+            assert_eq!(parsed(line).unwrap().common.nvml(), named, "{line}");
         }
     }
 

@@ -1,8 +1,10 @@
 //! Options that several verbs share.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::builder::OsStringValueParser;
 use clap::{ArgAction, Args};
 use tracing::level_filters::LevelFilter;
 
@@ -13,14 +15,20 @@ use crate::capture::tracer::Config;
 #[derive(Clone, Debug, Args)]
 pub struct Common {
     /// The NVML library to use, where it lies in no usual place (GPU operator, GKE)
-    #[arg(long, global = true, env = "WHYIDLE_NVML", value_name = "PATH")]
-    pub nvml: Option<PathBuf>,
+    #[arg(long, global = true, env = "WHYIDLE_NVML", value_name = "PATH", value_parser = OsStringValueParser::new())]
+    nvml: Option<OsString>,
     /// Says more of what it does; twice, still more
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub verbose: u8,
 }
 
 impl Common {
+    /// The library named by the user. Named by nothing, as in `WHYIDLE_NVML=`, it is not named.
+    #[must_use]
+    pub fn nvml(&self) -> Option<&Path> {
+        self.nvml.as_deref().filter(|name| !name.is_empty()).map(Path::new)
+    }
+
     /// Diagnostics go to standard error, in the colours of a terminal only on one.
     pub fn log(&self) {
         use std::io::IsTerminal;

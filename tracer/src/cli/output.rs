@@ -27,6 +27,19 @@ impl Output {
     /// # Errors
     /// It exists, its folder does not, or it cannot be written.
     pub fn claim(path: &Path, force: bool) -> Result<Self, CliError> {
+        Self::claim_apart(path, force, &[])
+    }
+
+    /// Likewise, for what is made of other files: none of them may be the output, by whatever name.
+    ///
+    /// # Errors
+    /// As for [`Self::claim`], or the output is one of `inputs`.
+    pub fn claim_apart(path: &Path, force: bool, inputs: &[&Path]) -> Result<Self, CliError> {
+        let id = |path: &Path| path.metadata().map(|m| (m.dev(), m.ino())).ok();
+        let there = id(path);
+        if there.is_some() && inputs.iter().any(|input| id(input) == there) {
+            return Err(CliError::IsInput(path.to_owned()));
+        }
         let create = |source| CliError::Create { path: path.to_owned(), source };
         match OpenOptions::new().write(true).create_new(true).open(path) {
             Ok(held) => Ok(Self { path: path.to_owned(), fresh: true, held }),
@@ -86,27 +99,60 @@ impl Output {
     /// The disk is full, for one; then the file is as it was before.
     pub fn fill(mut self, content: &[u8]) -> Result<(), CliError> {
         let write = |source| CliError::Write { path: self.path.clone(), source };
-        // Devices, pipes and links (`-o /dev/stdout` is one) must be written through, not replaced.
-        if !self.path.symlink_metadata().is_ok_and(|m| m.is_file()) {
+        // Devices and pipes must be written through, not replaced.
+        let Some(draft) = self.draft() else {
             return File::create(&self.path).and_then(|mut f| f.write_all(content)).map_err(write);
-        }
-        let beside = beside(&self.path);
-        let written = File::create(&beside).and_then(|mut f| {
+        };
+        let written = File::create(&draft.beside).and_then(|mut f| {
             f.write_all(content)?;
             f.sync_data()
         });
-        if let Err(source) = written.and_then(|()| std::fs::rename(&beside, &self.path)) {
-            drop(std::fs::remove_file(&beside));
-            return Err(write(source));
-        }
+        written.map_err(write)?;
+        self.place(draft)
+    }
+
+    /// A place for new content, beside the file that it will replace. `None` if that is no regular file.
+    #[must_use]
+    pub fn draft(&self) -> Option<Draft> {
+        // Where the path is a link, what it names is replaced.
+        let target = self.path.canonicalize().ok().filter(|target| target.is_file())?;
+        Some(Draft { beside: beside(&target), target })
+    }
+
+    /// Puts finished content in its place.
+    ///
+    /// # Errors
+    /// Somebody removed or replaced the file meanwhile, or its folder cannot be written to.
+    pub fn place(&mut self, draft: Draft) -> Result<(), CliError> {
+        self.still_there()?;
+        std::fs::rename(&draft.beside, &draft.target)
+            .map_err(|source| CliError::Write { path: self.path.clone(), source })?;
         self.keep();
         Ok(())
     }
 }
 
+/// New content of an output on its way: a reader of the output sees the old one or the whole new one. What was not
+/// put in its place is removed.
+#[derive(Debug)]
+pub struct Draft {
+    /// Where to write it.
+    pub beside: PathBuf,
+    target: PathBuf,
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        // Not there any more if it was put in its place.
+        drop(std::fs::remove_file(&self.beside));
+    }
+}
+
 impl Drop for Output {
     fn drop(&mut self) {
-        if self.fresh && self.path.metadata().is_ok_and(|m| m.is_file()) {
+        // What somebody else has put there meanwhile is theirs.
+        let ours = self.still_there().is_ok() && self.held.metadata().is_ok_and(|m| m.is_file());
+        if self.fresh && ours {
             drop(std::fs::remove_file(&self.path));
         }
     }
@@ -166,6 +212,59 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"old");
         Output::claim(&path, true).unwrap().fill(b"new").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
+    }
+
+    #[test]
+    fn a_draft_that_came_to_nothing_leaves_all_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, link) = (folder.path().join("a"), folder.path().join("link"));
+        fs::write(&path, "old").unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        for name in [&path, &link] {
+            let output = Output::claim(name, true).unwrap();
+            let draft = output.draft().unwrap();
+            fs::write(&draft.beside, "torn").unwrap();
+            drop((draft, output));
+            assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+        }
+        Output::claim(&link, true).unwrap().fill(b"new").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        assert!(link.is_symlink());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_file_replaced_meanwhile_is_not_written_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        let mut output = Output::claim(&path, false).unwrap();
+        let draft = output.draft().unwrap();
+        fs::write(&draft.beside, "new").unwrap();
+        fs::write(folder.path().join("other"), "somebody's").unwrap();
+        fs::rename(folder.path().join("other"), &path).unwrap();
+        assert!(matches!(output.place(draft), Err(CliError::Removed(_))));
+        drop(output);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "somebody's");
+    }
+
+    #[test]
+    fn an_input_is_no_output_by_any_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["input", "other"] {
+            fs::write(at(name), name).unwrap();
+        }
+        std::os::unix::fs::symlink(at("input"), at("link")).unwrap();
+        fs::hard_link(at("input"), at("hard")).unwrap();
+        for name in ["input", "link", "hard", "./input"] {
+            for force in [false, true] {
+                let claimed = Output::claim_apart(&at(name), force, &[&at("missing"), &at("input")]);
+                assert!(matches!(claimed, Err(CliError::IsInput(_))), "{name}: {claimed:?}");
+            }
+        }
+        Output::claim_apart(&at("other"), true, &[&at("input"), &at("missing")]).unwrap();
+        drop(Output::claim_apart(&at("new"), false, &[&at("input"), &at("missing")]).unwrap());
     }
 
     #[test]

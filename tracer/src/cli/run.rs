@@ -44,7 +44,7 @@ impl Run {
         let cannot = |source| CliError::CannotStart { command: words[0].clone(), source };
         let duration = self.recording.duration;
         let mut session = Session::start(&Selection::Command, &what, duration, &self.recording, common)?;
-        let mut gated = match Gated::start(&self.command, self.user.as_deref()) {
+        let mut gated = match Gated::start(&self.command, self.user.as_deref(), session.open_files) {
             Ok(gated) => gated,
             Err(source) => return Err(session.give_up(cannot(source))),
         };

@@ -11,11 +11,11 @@ use crate::capture::devices::Feed;
 use crate::capture::host::TICK;
 use crate::capture::kernel::undo::Detaching;
 use crate::capture::preflight::Facts;
-use crate::capture::recorder::{Ending, Plan, RecordError, Recorder, TARGETS_EXITED, Watch};
+use crate::capture::recorder::{Ending, GROUP_REMOVED, Plan, RecordError, Recorder, TARGETS_EXITED, Watch};
 use crate::capture::selection::{Selection, TargetError, Targets};
 use crate::capture::stop::Stop;
 use crate::capture::tracer::Tracer;
-use crate::capture::{holders, host};
+use crate::capture::{descriptors, holders, host};
 use crate::trace::Writer;
 
 /// A recording that has begun.
@@ -25,6 +25,8 @@ pub struct Session {
     output: Output,
     path: PathBuf,
     pub stop: Stop,
+    /// The limit on open files as it was, for a command that is started.
+    pub open_files: Option<u64>,
 }
 
 /// A recording that has ended.
@@ -51,7 +53,7 @@ impl Session {
     ) -> Result<Self, CliError> {
         Facts::read().check()?;
         let selection = selection.check()?;
-        let feed = devices::open(common.nvml.as_deref())?;
+        let feed = devices::open(common.nvml())?;
         if selection == Selection::GpuProcesses {
             need_gpu_process(feed.as_ref(), &options.majors())?;
         }
@@ -61,7 +63,8 @@ impl Session {
         let path = options.output.clone().unwrap_or_else(output::default_trace);
         let mut output = Output::claim(&path, options.force)?;
         output.lock()?;
-        let stop = Stop::install().map_err(|source| CliError::Io { what: "signals", source })?;
+        let stop =
+            Stop::install(&last_words(&path)).map_err(|source| CliError::Io { what: "signals", source })?;
         let plan = Plan {
             config: options.config(selection == Selection::All),
             targets: Targets::new(selection, options.majors()),
@@ -71,11 +74,12 @@ impl Session {
             cuda: options.cuda.unwrap_or_default(),
             command: what.to_owned(),
         };
+        let open_files = descriptors::raise();
         let tracer = Tracer::attach(&plan.config)?;
         let writer = Writer::create(&path)?;
         output.keep();
         let recorder = Recorder::start(plan, tracer, writer, stop.clone()).map_err(failed)?;
-        Ok(Self { recorder, output, path, stop })
+        Ok(Self { recorder, output, path, stop, open_files })
     }
 
     #[must_use]
@@ -141,11 +145,21 @@ impl Recorded {
     /// # Errors
     /// `what` ended before the first ticks had passed.
     pub fn had_something(&self, what: &str) -> Result<(), CliError> {
-        if self.ending.reason == TARGETS_EXITED && self.lasted < TICK * 2 {
+        let gone = [TARGETS_EXITED, GROUP_REMOVED].contains(&self.ending.reason.as_str());
+        if gone && self.lasted < TICK * 2 {
             return Err(CliError::EndedAtOnce { what: what.to_owned(), trace: self.path.clone() });
         }
         Ok(())
     }
+}
+
+/// What is said when there is no time to end in order.
+fn last_words(trace: &Path) -> String {
+    let path = super::shown(trace);
+    format!(
+        "whyidle: told to stop a second time, so it ended at once: what was recorded until then is in {path}; read \
+         it with: whyidle report {path}\n"
+    )
 }
 
 fn need_gpu_process(feed: &dyn Feed, majors: &[u32]) -> Result<(), CliError> {

@@ -23,6 +23,12 @@ impl User {
     }
 
     fn parse(text: &str, passwd: &str, group: &str) -> Option<Self> {
+        // The highest number means "leave it as it is" to the kernel, so nobody has it.
+        Self::read(text, passwd, group)
+            .filter(|user| ![user.uid, user.gid].iter().chain(&user.groups).any(|id| *id == u32::MAX))
+    }
+
+    fn read(text: &str, passwd: &str, group: &str) -> Option<Self> {
         let (user, own_gid) = match text.split_once(':') {
             Some((user, gid)) => (user, Some(gid.parse::<u32>().ok()?)),
             None => (text, None),
@@ -97,5 +103,16 @@ mod tests {
         for text in ["", "nosuch", "ann:x", ":1"] {
             assert_eq!(User::parse(text, PASSWD, GROUP), None, "{text}");
         }
+    }
+
+    #[test]
+    fn nobody_has_the_number_that_means_no_change() {
+        let highest = "4294967295";
+        let passwd = format!("bad:x:{highest}:5::/:/bin/sh\ngroupless:x:5:{highest}::/:/bin/sh\n{PASSWD}");
+        let group = format!("odd:x:{highest}:ann\n{GROUP}");
+        for text in ["4294967295:5", "5:4294967295", "4294967295:4294967295", "bad", "groupless", "ann"] {
+            assert_eq!(User::parse(text, &passwd, &group), None, "{text}");
+        }
+        assert!(User::parse("4294967294:4294967294", &passwd, &group).is_some());
     }
 }

@@ -66,6 +66,14 @@ pub(super) fn notes(timeline: &Timeline, map: &DeviceMap, devices: &[(DeviceIdle
                 .into(),
         );
     }
+    if !timeline.host_known {
+        notes.push(
+            "The trace has lost the record of its start and of the host: nothing from before the first record of \
+             something seen while it was recorded is used, and thresholds, the processor's sampling and the \
+             command are not known."
+                .into(),
+        );
+    }
     if devices.is_empty() {
         notes.push(
             "No device was read: there is no GPU idle time in this report, only what threads waited for."

@@ -12,8 +12,9 @@ use serde_json::value::RawValue;
 
 use super::error::ImportError;
 use super::event::{self, Item, integer};
+use super::lossy::Lossy;
 
-/// Longest text of one event.
+/// Longest text of one event, or of another part of the file.
 const MAX_EVENT: u64 = 16 << 20;
 
 /// Why reading stopped before the file's proper end.
@@ -69,16 +70,16 @@ fn json(
     }
     let (since, ended) = (Cell::new(0), Cell::new(false));
     let mut state = State { take, since: &since, events: 0, found: false, failed: None };
-    let source = Metered { inner: input, since: &since, ended: &ended };
+    let source = Metered { inner: Lossy::new(input), since: &since, ended: &ended };
     // A reader of single bytes is quick only over a buffer.
-    let source = BufReader::with_capacity(1 << 16, source);
-    let outcome = (&mut state).deserialize(&mut serde_json::Deserializer::from_reader(source));
+    let mut source = BufReader::with_capacity(1 << 16, source);
+    let outcome = (&mut state).deserialize(&mut serde_json::Deserializer::from_reader(&mut source));
     let State { events, found, failed, .. } = state;
     if let Some(error) = failed {
         return Err(ImportError::Scratch(error));
     }
     match outcome {
-        Ok(()) if events > 0 => Ok(None),
+        Ok(()) if events > 0 => rest(&mut source, &since, gzip),
         Ok(()) if found => Err(ImportError::not("its traceEvents holds no event")),
         Ok(()) => Err(ImportError::not("it is JSON without a list named traceEvents")),
         Err(e) if e.is_io() && !is_damage_kind(e.io_error_kind()) => Err(ImportError::Read(e.into())),
@@ -92,9 +93,35 @@ fn json(
     }
 }
 
+/// What comes after the recording's last bracket: nothing, or why that place is doubtful.
+fn rest(source: &mut impl BufRead, since: &Cell<u64>, gzip: bool) -> Result<Option<Cut>, ImportError> {
+    loop {
+        since.set(0);
+        let here = match source.fill_buf() {
+            Ok(here) => here,
+            Err(e) if gzip && e.kind() == io::ErrorKind::UnexpectedEof => {
+                return Ok(Some(Cut("the file ends in the middle".into())));
+            }
+            // Its checksum, for one.
+            Err(e) if gzip && is_damage(&e) => {
+                return Ok(Some(Cut("its compressed data is damaged at the end".into())));
+            }
+            Err(e) => return Err(ImportError::Read(e)),
+        };
+        if here.is_empty() {
+            return Ok(None);
+        }
+        if !here.iter().all(u8::is_ascii_whitespace) {
+            return Ok(Some(Cut("something comes after its end".into())));
+        }
+        let blank = here.len();
+        source.consume(blank);
+    }
+}
+
 fn why(error: &serde_json::Error, gzip: bool, since: u64, ended: bool) -> String {
     if since > MAX_EVENT {
-        format!("one of its events is longer than {} MiB", MAX_EVENT >> 20)
+        format!("one of its parts is longer than {} MiB", MAX_EVENT >> 20)
     } else if ended || error.is_eof() || error.io_error_kind() == Some(io::ErrorKind::UnexpectedEof) {
         "the file ends in the middle".into()
     } else if error.is_io() && gzip {
@@ -239,5 +266,71 @@ impl<'de> Visitor<'de> for Events<'_, '_> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{gzip, import};
+    use super::super::tests::{records, small, submits};
+    use crate::trace::Record;
+
+    #[test]
+    fn bytes_that_are_no_text_cost_nothing_but_themselves() {
+        let whole = records(&small());
+        let bad = small().json().into_bytes();
+        let at = bad.windows(8).position(|w| w == b"aten::mm").unwrap();
+        for byte in [0xff, 0x80, 0xc3, 0xf0] {
+            let mut bad = bad.clone();
+            bad[at] = byte;
+            for bytes in [bad.clone(), gzip(&bad)] {
+                let (records, imported) = import(&bytes).unwrap();
+                assert_eq!((imported.cut, records.len()), (None, whole.len()), "{byte:#x}");
+                let named = |r: &Record| matches!(r, Record::Symbol(s) if s.frames[0].function == "?ten::mm");
+                assert!(records.iter().any(named), "{byte:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_after_the_last_event_is_said() {
+        let json = small().json().into_bytes();
+        let zipped = gzip(&json);
+        let with = |bytes: &[u8], more: &[u8]| [bytes, more].concat();
+        let flipped = |from_end: usize| {
+            let mut bytes = zipped.clone();
+            let at = bytes.len() - from_end;
+            bytes[at] ^= 0x55;
+            bytes
+        };
+        for (bytes, why) in [
+            (with(&json, b"\n \n"), None),
+            (with(&json, b"garbage"), Some("something comes after its end")),
+            (with(&json, b"\n{\"traceEvents\":[]}"), Some("something comes after its end")),
+            // The checksum and the length.
+            (flipped(6), Some("its compressed data is damaged at the end")),
+            (flipped(2), Some("its compressed data is damaged at the end")),
+            (with(&zipped, &[b'x'; 32]), Some("its compressed data is damaged at the end")),
+            // Too short to tell from a second part that was cut.
+            (with(&zipped, b"x"), Some("the file ends in the middle")),
+            (zipped[..zipped.len() - 3].to_vec(), Some("the file ends in the middle")),
+            (with(&zipped, &gzip(b"\n")), None),
+            (with(&zipped, &gzip(b"more")), Some("something comes after its end")),
+        ] {
+            let (records, imported) = import(&bytes).unwrap();
+            assert_eq!(imported.cut.as_deref(), why);
+            assert_eq!(imported.lacks.iter().any(|l| l.what == "the recording's end"), why.is_some());
+            assert_eq!(records.iter().any(|r| matches!(r, Record::End(_))), why.is_none(), "{why:?}");
+            assert_eq!(submits(&records).len(), 2, "{why:?}");
+        }
+    }
+
+    #[test]
+    fn a_part_without_end_is_called_a_part() {
+        let mut bytes = small().json().trim_end().trim_end_matches('}').as_bytes().to_vec();
+        bytes.extend(b",\"deviceProperties\":\"");
+        bytes.resize(bytes.len() + (17 << 20), b'x');
+        let (_, imported) = import(&bytes).unwrap();
+        assert_eq!(imported.cut.as_deref(), Some("one of its parts is longer than 16 MiB"));
     }
 }

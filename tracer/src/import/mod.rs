@@ -11,6 +11,7 @@ mod event;
 mod hash;
 mod kineto;
 mod lacks;
+mod lossy;
 mod names;
 mod reduce;
 mod sort;

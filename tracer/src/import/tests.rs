@@ -6,7 +6,7 @@ use crate::timeline::{Timeline, build};
 use crate::trace::{CopyDirection, CudaCall, CudaFamily, LossCause, Reading, Record, SubmitGroup, Submits};
 
 /// One thread: an operator with three launches, a copy to the host, a synchronise, and later another launch.
-fn small() -> Written {
+pub(super) fn small() -> Written {
     let mut written = Written::default();
     written.host("user_annotation", 7, "step", 0, 40_000, "");
     written.op(7, "aten::mm", 100, 20_000);
@@ -22,11 +22,11 @@ fn small() -> Written {
     written
 }
 
-fn records(written: &Written) -> Vec<Record> {
+pub(super) fn records(written: &Written) -> Vec<Record> {
     import(written.json().as_bytes()).unwrap().0
 }
 
-fn submits(records: &[Record]) -> Vec<&Submits> {
+pub(super) fn submits(records: &[Record]) -> Vec<&Submits> {
     records.iter().filter_map(|r| if let Record::Submits(s) = r { Some(s) } else { None }).collect()
 }
 

@@ -195,7 +195,7 @@ fn record() -> impl Strategy<Value = Record> {
         4 => call().prop_map(Record::CudaCall),
         4 => reading().prop_map(Record::Reading),
         1 => (time(), thread()).prop_map(|(at, thread)| Record::Sample(Sample {
-            at, thread, pid: thread.tid, cpu: 0, kernel_stack: 0, user_stack: 0,
+            at, thread, pid: thread.tid, ..Sample::default()
         })),
         1 => (time(), thread()).prop_map(|(at, key)| {
             Record::ThreadExec(ThreadExec { at, key, pid: key.tid, comm: "x".into() })

@@ -10,8 +10,8 @@ use super::shorts::Index;
 use super::slices::{Life, slices, tidy};
 use super::waits;
 use crate::trace::{
-    Collective, CudaCall, Device, Host, MajorFault, Ns, OffCpu, Reading, Reclaim, Record, Sample, Span,
-    State, Submits, TargetKind, ThreadKey, WaitTotal,
+    Collective, CudaCall, Device, Host, HostTick, MajorFault, Ns, OffCpu, Reading, Reclaim, Record, Sample,
+    Span, State, Submits, TargetKind, ThreadKey, WaitTotal,
 };
 
 #[derive(Default)]
@@ -35,6 +35,7 @@ struct Sorter {
     ended: Option<crate::trace::End>,
     devices: BTreeMap<u32, Option<Device>>,
     threads: BTreeMap<ThreadKey, Raw>,
+    /// First and last time of anything seen while it was recorded.
     first: Option<Ns>,
     last: Ns,
 }
@@ -71,19 +72,19 @@ impl Sorter {
                 self.timeline.counters.push(counter);
             }
             Record::DeviceProcess(process) => {
-                self.saw(process.at, process.at);
+                self.reaches(process.at);
                 self.track(process.device).processes.push(process);
             }
             Record::Reading(reading) => {
-                self.saw(reading.span.end, reading.span.end);
+                self.reaches(reading.span.end);
                 self.track(reading.device).readings.push(reading);
             }
             Record::Block(block) => {
-                self.saw(block.span.start, block.span.end);
+                self.reaches(block.span.start.max(block.span.end));
                 self.timeline.blocks.push(block);
             }
             Record::RanInstead(ran) => {
-                self.saw(ran.span.start, ran.span.end);
+                self.reaches(ran.span.start.max(ran.span.end));
                 self.timeline.ran_instead.push(ran);
             }
             Record::HostTick(tick) => {
@@ -95,7 +96,7 @@ impl Sorter {
                 self.timeline.cgroup_ticks.push(tick);
             }
             Record::Loss(loss) => {
-                self.saw(loss.at, loss.at);
+                self.reaches(loss.at);
                 self.timeline.losses.push(loss);
             }
             Record::Step(step) => {
@@ -113,19 +114,19 @@ impl Sorter {
                 }
             }
             Record::DeviceActivity(activity) => {
-                self.saw(activity.span.end, activity.span.end);
+                self.reaches(activity.span.end);
                 self.track(activity.device).activities.push(activity);
             }
             Record::DeviceState(state) => {
-                self.saw(state.at, state.at);
+                self.reaches(state.at);
                 self.track(state.device).states.push(state);
             }
             Record::DeviceEvent(event) => {
-                self.saw(event.at, event.at);
+                self.reaches(event.at);
                 self.track(event.device).events.push(event);
             }
             Record::DeviceClock(clock) => {
-                self.saw(clock.at, clock.at);
+                self.reaches(clock.at);
                 self.track(clock.device).clocks.push(clock);
             }
             Record::CudaContext(context) => {
@@ -137,15 +138,15 @@ impl Sorter {
                 self.timeline.cuda_watches.push(watch);
             }
             Record::IoctlTotal(total) => {
-                self.saw(total.span.start, total.span.end);
+                self.reaches(total.span.start.max(total.span.end));
                 self.timeline.ioctls.push(total);
             }
             Record::FileReads(reads) => {
-                self.saw(reads.span.start, reads.span.end);
+                self.reaches(reads.span.start.max(reads.span.end));
                 self.timeline.file_reads.push(reads);
             }
             Record::FaultTotal(total) => {
-                self.saw(total.span.start, total.span.end);
+                self.reaches(total.span.start.max(total.span.end));
                 self.timeline.fault_totals.push(total);
             }
             record => self.take_of_thread(record),
@@ -202,10 +203,16 @@ impl Sorter {
         }
     }
 
-    /// Widens what the recording is known to span.
+    /// Something seen while it was recorded: it went on then.
     fn saw(&mut self, from: Ns, to: Ns) {
         self.first = Some(self.first.map_or(from, |first| first.min(from)));
-        self.last = self.last.max(from).max(to);
+        self.reaches(from.max(to));
+    }
+
+    /// Something that may come from before the recording, as a device's memory of its load does: it tells
+    /// nothing of the start.
+    fn reaches(&mut self, to: Ns) {
+        self.last = self.last.max(to);
     }
 
     fn track(&mut self, device: u32) -> &mut DeviceTrack {
@@ -220,7 +227,8 @@ impl Sorter {
     }
 
     fn finish(mut self) -> Timeline {
-        let start = self.host.as_ref().map(|h| h.start_ns).or(self.first).unwrap_or(0);
+        // With no start and nothing seen, no time is known to have been recorded.
+        let start = self.host.as_ref().map(|h| h.start_ns).or(self.first).unwrap_or(self.last);
         let end = self.ended.as_ref().map_or(self.last, |e| e.at);
         let span = Span::new(start, end);
         self.timeline.span = span;
@@ -228,7 +236,8 @@ impl Sorter {
             self.track(index).device = device.unwrap_or_default();
         }
         let mut timeline = self.timeline;
-        timeline.host = self.host.unwrap_or_default();
+        timeline.host_known = self.host.is_some();
+        timeline.host = self.host.unwrap_or_else(|| without_host(&timeline.host_ticks, start));
         timeline.ended = self.ended;
         for (&index, track) in &mut timeline.devices {
             track.device.index = index;
@@ -263,6 +272,14 @@ impl Sorter {
         link(&mut timeline.threads);
         timeline
     }
+}
+
+/// What other records tell of a host whose own record is lost.
+fn without_host(ticks: &[HostTick], start_ns: Ns) -> Host {
+    let mut online_cpus: Vec<u32> = ticks.iter().flat_map(|t| &t.cpus).map(|cpu| cpu.0).collect();
+    online_cpus.sort_unstable();
+    online_cpus.dedup();
+    Host { online_cpus, start_ns, ..Host::default() }
 }
 
 /// Device windows in order; one that overlaps the one ahead begins at its end.

@@ -14,7 +14,10 @@ use crate::trace::{
 #[derive(Debug, Default)]
 pub struct Timeline {
     pub host: Host,
-    /// From the recording's start to its last record.
+    /// The record of the host and of the recording's start is there. Without it `host` holds what others tell.
+    pub host_known: bool,
+    /// From the recording's start to its last record. Where the start is not known, from the first thing seen
+    /// while it was recorded.
     pub span: Span,
     /// The recording ended in order; otherwise it is cut.
     pub ended: Option<crate::trace::End>,

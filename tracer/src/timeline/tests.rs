@@ -2,7 +2,10 @@
 
 use crate::timeline::testing::{MS, TraceBuilder, US, key};
 use crate::timeline::{Activity, GivenWait, Shorts, Slice, build};
-use crate::trace::{CudaFamily, Record, Span, State, TargetKind, WakerContext};
+use crate::trace::{
+    BlockTotal, CudaFamily, DeviceActivity, DeviceClock, DeviceEvent, DeviceState, FaultTotal, HostTick,
+    Loss, LossCause, LossClass, RanInstead, Record, Span, State, TargetKind, WakerContext,
+};
 
 fn slices(builder: TraceBuilder, tid: u32) -> Vec<(u64, u64, Activity)> {
     let timeline = build(builder.records());
@@ -186,4 +189,39 @@ fn no_records_make_an_empty_timeline() {
     let timeline = build(Vec::<Record>::new());
     assert_eq!(timeline.span, Span::new(0, 0));
     assert!(timeline.threads.is_empty());
+}
+
+/// One record of each kind that may tell of a time before the recording, from 1 ms to 2 ms.
+fn from_before() -> Vec<Record> {
+    let (at, span) = (MS, Span::new(MS, 2 * MS));
+    let (class, cause) = (LossClass::Stored, LossCause::Damaged);
+    let ran = RanInstead { span, cpu: 0, thread: key(9), pid: 9, comm: String::new(), ns: 1, target: false };
+    vec![
+        Record::DeviceActivity(DeviceActivity { span, ..DeviceActivity::default() }),
+        Record::DeviceState(DeviceState { at, ..DeviceState::default() }),
+        Record::DeviceEvent(DeviceEvent { at, ..DeviceEvent::default() }),
+        Record::DeviceClock(DeviceClock { at, ..DeviceClock::default() }),
+        Record::Block(BlockTotal { span, ..BlockTotal::default() }),
+        Record::RanInstead(ran),
+        Record::FaultTotal(FaultTotal { span, ..FaultTotal::default() }),
+        Record::Loss(Loss { at: 0, class, cpu: None, cause, count: 1, ns_at_risk: 0 }),
+    ]
+}
+
+#[test]
+fn a_lost_start_widens_no_recording() {
+    let trace = TraceBuilder::new(MS, 100 * MS).device(0).on_device(0, 1).reading(0, 0, 40 * MS, 10.0);
+    let mut records = trace.records();
+    assert!(matches!(records.remove(0), Record::Host(_)));
+    records.extend(from_before());
+    let end = records.iter().position(|r| matches!(r, Record::End(_))).unwrap();
+    let mut cut = records.clone();
+    cut.remove(end);
+    // Nothing shows when it went on: then no time was recorded.
+    assert!(build(cut).span.is_empty());
+    let tick = HostTick { at: 50 * MS, cpus: vec![(2, 0, 0, 0), (0, 0, 0, 0)], pressure_us: None };
+    let timeline = build(records.into_iter().chain([Record::HostTick(tick)]));
+    assert_eq!(timeline.span, Span::new(50 * MS, 100 * MS));
+    assert!(!timeline.host_known);
+    assert_eq!((timeline.host.start_ns, timeline.host.online_cpus), (50 * MS, vec![0, 2]));
 }

@@ -10,6 +10,12 @@ pub enum TraceError {
     /// Everything up to the last complete frame stays readable; `records` are lost.
     #[error("{}: cannot write the trace ({records} records lost, all before them can be read): {source}", path.display())]
     Write { path: PathBuf, records: u64, source: io::Error },
+    /// Writing on would leave a hole in it, so nothing more is written.
+    #[error(
+        "{}: was cut short by somebody else while it was being written, so the recording is lost: record again",
+        path.display()
+    )]
+    CutShort { path: PathBuf },
     #[error("{}: cannot open the trace: {source}", path.display())]
     Open { path: PathBuf, source: io::Error },
     #[error("{}: cannot read the trace at byte {offset}: {source}", path.display())]

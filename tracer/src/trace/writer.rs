@@ -1,6 +1,6 @@
 //! Appends records to a trace.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -15,6 +15,9 @@ const LEVEL: i32 = 3;
 /// Puts a file back to `length` bytes after a write that failed half way.
 type Undo<W> = fn(&mut W, u64) -> io::Result<()>;
 
+/// Length of a file, `None` of what has none.
+type Length<W> = fn(&W) -> Option<u64>;
+
 /// Appends records in frames. The same records give the same bytes, whenever and however often `flush` is
 /// not called between them.
 ///
@@ -24,6 +27,7 @@ pub struct Writer<W: Write = File> {
     inner: W,
     path: PathBuf,
     undo: Option<Undo<W>>,
+    length: Option<Length<W>>,
     compressor: zstd::bulk::Compressor<'static>,
     payload: Vec<u8>,
     scratch: Vec<u8>,
@@ -60,13 +64,14 @@ impl Writer<File> {
             file.set_len(length)?;
             file.seek(SeekFrom::Start(length)).map(|_| ())
         });
+        writer.length = Some(|file| file.metadata().ok().filter(Metadata::is_file).map(|m| m.len()));
         Ok(writer)
     }
 
     /// Writes what is left, marks the end of the recording and waits until the file system has taken it.
     ///
     /// # Errors
-    /// [`TraceError::Write`]; the file stays readable up to its last complete frame.
+    /// [`TraceError::Write`]; the file stays readable up to its last complete frame. [`TraceError::CutShort`].
     pub fn finish(mut self) -> Result<(), TraceError> {
         self.write_frame(FLAG_LAST)?;
         // Some file systems tell of a full disk or a quota only here.
@@ -101,6 +106,7 @@ impl<W: Write> Writer<W> {
             inner,
             path,
             undo: None,
+            length: None,
             compressor,
             payload: Vec::with_capacity(FRAME_TARGET),
             scratch: Vec::new(),
@@ -113,8 +119,8 @@ impl<W: Write> Writer<W> {
     /// Takes a record; it is in the file after the next [`Self::flush`] at the latest.
     ///
     /// # Errors
-    /// [`TraceError::Write`] if the frame before it could not be written: that frame's records are lost, this
-    /// one is taken. [`TraceError::RecordTooLong`], [`TraceError::Encode`]: this one is not taken.
+    /// [`TraceError::Write`] and [`TraceError::CutShort`] if the frame before it could not be written: that
+    /// frame's records are lost, this one is taken. [`TraceError::RecordTooLong`], [`TraceError::Encode`]: this one is not taken.
     pub fn append(&mut self, record: &Record) -> Result<(), TraceError> {
         let before = self.payload.len();
         if let Err(e) = codec::encode(record, &mut self.payload, &mut self.scratch) {
@@ -141,7 +147,7 @@ impl<W: Write> Writer<W> {
     /// process. Without records since the last frame it does nothing.
     ///
     /// # Errors
-    /// [`TraceError::Write`]: the frame's records are lost.
+    /// [`TraceError::Write`], [`TraceError::CutShort`]: the frame's records are lost.
     pub fn flush(&mut self) -> Result<(), TraceError> {
         if self.records == 0 { Ok(()) } else { self.write_frame(0) }
     }
@@ -172,12 +178,18 @@ impl<W: Write> Writer<W> {
     }
 
     fn write_frame(&mut self, flags: u16) -> Result<(), TraceError> {
-        let (result, records) = (self.try_write_frame(flags), u64::from(self.records));
+        let cut = self.length.and_then(|length| length(&self.inner)).is_some_and(|now| now < self.written);
+        // Written at our place in it, the next frame would fill up the file with zeros.
+        let result = if cut { Ok(()) } else { self.try_write_frame(flags) };
+        let records = u64::from(self.records);
         self.payload.clear();
         self.payload.shrink_to(FRAME_TARGET);
         self.records = 0;
         // Counted up for a lost frame too: the gap is how a reader knows of it.
         self.sequence += 1;
+        if cut {
+            return Err(TraceError::CutShort { path: self.path.clone() });
+        }
         result.map_err(|source| {
             if let Some(undo) = self.undo {
                 // If this fails too the torn frame stays, and the reader steps over it.

@@ -187,6 +187,7 @@ fn sample(wire: &wire::Sample) -> Sample {
         cpu: wire.cpu,
         kernel_stack: wire.kernel_stack,
         user_stack: wire.user_stack,
+        periods: 1,
     }
 }
 

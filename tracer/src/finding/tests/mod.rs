@@ -5,7 +5,7 @@ mod laws;
 
 use super::*;
 use crate::cause::{Mechanism, attribute};
-use crate::idle::{PlacedIdle, UnplacedIdle};
+use crate::idle::{PlacedIdle, UnplacedIdle, place};
 use crate::timeline::build;
 use crate::timeline::testing::{MS, TraceBuilder, key};
 use crate::trace::{CudaFamily, GovernorStep, Loss, LossCause, LossClass, Record, Span};
@@ -133,6 +133,31 @@ fn a_cut_trace_says_so() {
     records.pop();
     let report = report(&build(records), &[]);
     assert!(report.notes[0].starts_with("The recording is cut"));
+}
+
+#[test]
+fn a_trace_without_its_first_record_says_so_and_gains_no_idle_time() {
+    let trace = TraceBuilder::new(1000 * MS, 3000 * MS)
+        .device(0)
+        .on_device(0, 10)
+        .thread(10, 10, "trainer")
+        .reading(0, 0, 1000 * MS, 0.0)
+        .reading(0, 1000 * MS, 2000 * MS, 50.0)
+        .reading(0, 2000 * MS, 3000 * MS, 50.0);
+    let of = |records: Vec<Record>| {
+        let timeline = build(records);
+        let devices = place(&timeline, None).into_iter().map(|idle| {
+            let ledger = attribute(&timeline, &idle);
+            (idle, ledger)
+        });
+        report(&timeline, &devices.collect::<Vec<_>>())
+    };
+    let says = |report: &Report| report.notes.iter().any(|n| n.contains("lost the record of its start"));
+    let whole = of(trace.clone().records());
+    let lost = of(trace.records().split_off(1));
+    assert_eq!((whole.gpus[0].idle_ns, whole.gpus[0].window_ns), (1000 * MS, 2000 * MS));
+    assert_eq!((lost.gpus[0].idle_ns, lost.gpus[0].window_ns), (1000 * MS, 2000 * MS));
+    assert!(says(&lost) && !says(&whole), "{:#?}", lost.notes);
 }
 
 #[test]

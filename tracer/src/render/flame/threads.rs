@@ -30,14 +30,15 @@ pub fn offcpu(timeline: &Timeline) -> Flame {
     flame
 }
 
-/// Processor time: `comm`, user frames from the outermost, kernel frames; each sample weighs one period.
+/// Processor time: `comm`, user frames from the outermost, kernel frames; each sample weighs the periods it stands for.
 #[must_use]
 pub fn oncpu(timeline: &Timeline) -> Flame {
     let mut flame = new(Kind::OnCpu, timeline);
     for thread in targets(timeline) {
         for sample in &thread.samples {
             let stacks = (sample.user_stack, sample.kernel_stack);
-            add(&mut flame, timeline, thread, stacks, None, timeline.host.sample_period_ns);
+            let ns = timeline.host.sample_period_ns.saturating_mul(sample.periods.max(1).into());
+            add(&mut flame, timeline, thread, stacks, None, ns);
         }
     }
     flame
@@ -168,9 +169,8 @@ mod tests {
                     at: 50,
                     thread: key(tid),
                     pid: PID,
-                    cpu: 0,
-                    kernel_stack: 0,
                     user_stack,
+                    ..Sample::default()
                 })
                 .to_vec(),
             faults: Vec::new(),
@@ -251,6 +251,13 @@ mod tests {
     #[test]
     fn samples_weigh_a_period_each() {
         assert_eq!(folded(&oncpu(&timeline("py"))), "py;[no stack] 10\npy;main;read;inlined:x 10\n");
+    }
+
+    #[test]
+    fn a_sample_weighs_all_the_periods_it_stands_for() {
+        let mut timeline = timeline("py");
+        timeline.threads.values_mut().for_each(|thread| thread.samples[0].periods = 7);
+        assert_eq!(folded(&oncpu(&timeline)), "py;[no stack] 10\npy;main;read;inlined:x 70\n");
     }
 
     #[test]

@@ -258,7 +258,7 @@ impl TraceBuilder {
         let pid = self.pid(tid);
         let user_stack;
         (self, user_stack) = self.stack(pid, StackKind::User, frames);
-        self.record(Record::Sample(Sample { at, thread: key(tid), pid, cpu: 0, kernel_stack: 0, user_stack }))
+        self.record(Record::Sample(Sample { at, thread: key(tid), pid, user_stack, ..Sample::default() }))
     }
 
     /// Samples every 10 ms from `from` to `to`, all with one stack.
@@ -273,9 +273,8 @@ impl TraceBuilder {
                 at,
                 thread: key(tid),
                 pid,
-                cpu: 0,
-                kernel_stack: 0,
                 user_stack,
+                ..Sample::default()
             }));
             at += 10 * MS;
         }

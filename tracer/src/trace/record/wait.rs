@@ -131,6 +131,8 @@ pub struct Sample {
     pub cpu: u32,
     pub kernel_stack: StackId,
     pub user_stack: StackId,
+    /// Sampling periods from `at` on that it stands for, the thread's stack being one all that time; 0 is one.
+    pub periods: u32,
 }
 
 /// Who ran on a processor while a target waited for it, per tick.

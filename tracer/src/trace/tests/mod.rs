@@ -261,6 +261,32 @@ fn a_file_comes_back_as_it_was_written() {
 }
 
 #[test]
+fn a_file_cut_short_by_somebody_else_is_noticed_at_the_next_frame() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.trace");
+    for left in [0, 7, FILE_HEADER_LEN as u64, 30] {
+        for ends in [false, true] {
+            let mut writer = Writer::create(&path).unwrap();
+            writer.append(&counter(1)).unwrap();
+            writer.flush().unwrap();
+            let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+            assert!(file.metadata().unwrap().len() > left);
+            file.set_len(left).unwrap();
+            writer.append(&counter(2)).unwrap();
+            let cut = if ends { writer.finish() } else { writer.flush() };
+            assert!(matches!(cut, Err(TraceError::CutShort { .. })), "{left}: {cut:?}");
+            assert_eq!(file.metadata().unwrap().len(), left, "filled up with zeros");
+        }
+    }
+    // Longer is not cut: what is ours is there.
+    let mut writer = Writer::create(&path).unwrap();
+    let mut longer = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+    std::io::Write::write_all(&mut longer, b"x").unwrap();
+    writer.append(&counter(1)).unwrap();
+    writer.flush().unwrap();
+}
+
+#[test]
 fn every_kind_reads_from_its_number_alone() {
     let end = Record::End(End { at: 0, reason: String::new(), exit_status: None });
     let last = postcard::to_allocvec(&end).unwrap()[0];
