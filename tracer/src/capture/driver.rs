@@ -138,7 +138,10 @@ impl DriverCalls {
         let users: HashSet<u32> = self.libraries.users().collect();
         self.bypass.keep(&users);
         for pid in users {
-            let code = if self.bypass.knows(pid) { Vec::new() } else { driver_code(pid) };
+            if self.bypass.knows(pid) {
+                continue;
+            }
+            let code = driver_code(pid);
             // A library that is being mapped may have no code yet.
             if !code.is_empty() {
                 self.bypass.maps(pid, code);

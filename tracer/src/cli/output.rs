@@ -1,6 +1,6 @@
 //! Output files: opened before any work is done, and removed again if nothing came into them.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -35,9 +35,8 @@ impl Output {
     /// # Errors
     /// As for [`Self::claim`], or the output is one of `inputs`.
     pub fn claim_apart(path: &Path, force: bool, inputs: &[&Path]) -> Result<Self, CliError> {
-        let id = |path: &Path| path.metadata().map(|m| (m.dev(), m.ino())).ok();
-        let there = id(path);
-        if there.is_some() && inputs.iter().any(|input| id(input) == there) {
+        let there = identity(path.metadata());
+        if there.is_some() && inputs.iter().any(|input| identity(input.metadata()) == there) {
             return Err(CliError::IsInput(path.to_owned()));
         }
         let create = |source| CliError::Create { path: path.to_owned(), source };
@@ -80,12 +79,11 @@ impl Output {
     /// # Errors
     /// The file is no longer where it was made: somebody removed or replaced it.
     pub fn still_there(&self) -> Result<(), CliError> {
-        let id = |m: std::fs::Metadata| (m.dev(), m.ino());
-        let (there, ours) = (self.path.metadata().map(id), self.held.metadata().map(id));
-        match (there, ours) {
-            (Ok(there), Ok(ours)) if there == ours => Ok(()),
-            _ => Err(CliError::Removed(self.path.clone())),
+        let there = identity(self.path.metadata());
+        if there.is_some() && there == identity(self.held.metadata()) {
+            return Ok(());
         }
+        Err(CliError::Removed(self.path.clone()))
     }
 
     /// From now on the file is kept, whatever happens.
@@ -156,6 +154,11 @@ impl Drop for Output {
             drop(std::fs::remove_file(&self.path));
         }
     }
+}
+
+/// Device and inode: the same file by whatever name. `None` where there is none.
+fn identity(file: io::Result<Metadata>) -> Option<(u64, u64)> {
+    file.ok().map(|m| (m.dev(), m.ino()))
 }
 
 fn beside(path: &Path) -> PathBuf {

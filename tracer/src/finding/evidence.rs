@@ -309,20 +309,21 @@ fn calls(idle: &DeviceIdle, threads: &[&Thread]) -> Vec<String> {
     if let Some(rate) = idle.launches_per_second.filter(|r| *r > 0.0) {
         lines.push(format!("{rate:.0} launches a second, one every {:.1} us.", 1e6 / rate));
     }
-    let mut by: BTreeMap<CudaFamily, (u64, Vec<u64>)> = BTreeMap::new();
+    // Calls, those whose return was seen, and the time of these.
+    let mut by: BTreeMap<CudaFamily, (u64, u64, u64)> = BTreeMap::new();
     for call in threads.iter().flat_map(|t| &t.calls).filter(|c| idle.window.contains(c.entry)) {
         let slot = by.entry(call.family).or_default();
         slot.0 += 1;
-        slot.1.extend(call.own_ns());
+        slot.1 += u64::from(call.own_ns().is_some());
+        slot.2 = slot.2.saturating_add(call.own_ns().unwrap_or(0));
     }
     let per_second = |count: u64| count as f64 / (idle.window.len() as f64 / 1e9).max(1e-9);
-    lines.extend(by.iter().map(|(family, (count, own))| {
-        let mean = own.iter().sum::<u64>().checked_div(own.len() as u64);
-        let mean = mean.map_or_else(
+    lines.extend(by.iter().map(|(family, &(count, returned, ns))| {
+        let mean = ns.checked_div(returned).map_or_else(
             || "whose returns were not seen".into(),
             |ns| format!("{} each on average", seconds(ns)),
         );
-        format!("{count} recorded {family:?} calls, {:.1} a second, {mean}.", per_second(*count))
+        format!("{count} recorded {family:?} calls, {:.1} a second, {mean}.", per_second(count))
     }));
     lines
 }

@@ -17,8 +17,8 @@ use crate::trace::Span;
 pub struct Located {
     pub idle: DeviceIdle,
     /// Where idle between submits less than 200 us apart lies, were all submits of a run evenly spread and
-    /// equally long. Sums to the `launch_bound` part of `unplaced`, that of
-    /// windows without watched launches left out. Too fine to be taken one by one.
+    /// equally long. Sums to the `launch_bound` part of `unplaced`, that of windows without watched launches left
+    /// out. Too fine to be taken one by one.
     pub between_submits: Vec<Span>,
 }
 

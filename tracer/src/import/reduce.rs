@@ -101,7 +101,7 @@ impl Edges {
         let copy = record.family == CudaFamily::Copy;
         let own = own_group(record, call);
         if let Some(run) = &self.run {
-            let silence = !copy && submits(run) > 0 && at.saturating_sub(run.last) >= SILENCE_NS;
+            let silence = !copy && run.submits() > 0 && at.saturating_sub(run.last) >= SILENCE_NS;
             let age = at.saturating_sub(self.begun);
             let full = || position(&run.groups, &own).is_none() && is_full(&run.groups);
             if silence || age >= LONGEST_NS || (age >= FULL_NS && full()) {
@@ -113,7 +113,7 @@ impl Edges {
             *begun = at;
             Submits { thread: who.key, pid: who.pid, ..Submits::default() }
         });
-        let before = submits(run);
+        let before = run.submits();
         match record.family {
             CudaFamily::GraphLaunch => run.graph_launches += 1,
             CudaFamily::Memset => run.memsets += 1,
@@ -146,10 +146,6 @@ impl Edges {
         self.query = Some((record.clone(), 0));
         out(Record::CudaCall(record))
     }
-}
-
-fn submits(run: &Submits) -> u64 {
-    run.launches + run.graph_launches + run.memsets
 }
 
 /// The group that a call begins where it finds none like it.

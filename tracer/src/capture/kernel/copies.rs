@@ -22,6 +22,8 @@ pub(super) struct Copies {
     programs: HashMap<String, Prepared>,
     license: CString,
     globals: Globals,
+    /// The section that holds them, and the map it was loaded as.
+    globals_at: usize,
     globals_fd: RawFd,
 }
 
@@ -71,7 +73,7 @@ impl Copies {
             programs.insert(name.clone(), Prepared { instructions, returns });
         }
         let globals_fd = globals_fd.ok_or("the object has no globals")?;
-        Ok(Self { programs, license, globals, globals_fd })
+        Ok(Self { programs, license, globals, globals_at, globals_fd })
     }
 
     /// Loads a copy of `program`; with `multi` for links of many offsets, which not every kernel can tell from
@@ -125,8 +127,7 @@ impl Copies {
         let mut patches = self.globals.bytes();
         patches.insert("COOKIE", (&cookie, true));
         object.patch_map_data(patches).map_err(|e| e.to_string())?;
-        let at = globals_section()?;
-        let map = object.maps.drain().find(|(_, map)| map.section_index() == at);
+        let map = object.maps.drain().find(|(_, map)| map.section_index() == self.globals_at);
         let (name, map) = map.ok_or("the object has no globals")?;
         let data = map.data().to_vec();
         let map = MapData::create(map, &name, None).map_err(|e| e.to_string())?;

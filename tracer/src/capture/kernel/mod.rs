@@ -32,6 +32,7 @@ mod syscalls;
 mod tables;
 mod targets;
 pub mod tracer;
+mod tracer_cuda;
 pub mod trap;
 pub mod undo;
 pub mod uprobes;
