@@ -1,6 +1,5 @@
 """Forked worker processes that read, decode and resize, and hand batches over in order."""
 
-import ctypes
 import io
 import mmap
 import multiprocessing
@@ -9,13 +8,7 @@ import signal
 
 from PIL import Image
 
-PR_SET_PDEATHSIG = 1
-PR_SET_NAME = 15
-
-
-def name_thread(name):
-    """Names the calling thread as `ps` and `top` show it."""
-    ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode()[:15], 0, 0, 0)
+from processes import dies_with_parent, name_thread
 
 
 class Loader:
@@ -73,7 +66,7 @@ class Loader:
 def work(index, orders, results, slots, job):
     paths, batch, image_size, work_factor, cold = job
     name_thread(f"loader-{index}")
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    dies_with_parent()
     # Ended by the parent; an interrupt typed at the terminal is the parent's to handle.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -112,10 +105,3 @@ def decode(data, image_size, work_factor):
         with Image.open(io.BytesIO(data)) as picture:
             pixels = picture.convert("RGB").resize((image_size, image_size), Image.BILINEAR).tobytes()
     return pixels
-
-
-def drop_from_cache(paths):
-    for path in paths:
-        fd = os.open(path, os.O_RDONLY)
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        os.close(fd)

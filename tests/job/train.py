@@ -17,7 +17,9 @@ import time
 
 import dataset
 import loader
+import training
 from device import Device
+from processes import name_thread
 
 
 def parse():
@@ -53,7 +55,7 @@ def parse():
 
 def copy_batches(device, batches, ready, free, stop):
     """The copy thread: shared memory to pinned memory to the device, one batch after another."""
-    loader.name_thread("copy")
+    name_thread("copy")
     device.use()
     stream = device.stream()
     pinned = device.host_alloc(batches.bytes)
@@ -112,7 +114,7 @@ def main():
     paths = dataset.prepare(
         options.data, options.images, options.source_size, options.pad_kib * 1024, options.seed)
     if options.cold:
-        loader.drop_from_cache(paths)
+        training.drop(paths)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.signal(signal.SIGINT, lambda *_: stop.set())

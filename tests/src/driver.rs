@@ -12,8 +12,9 @@ use whyidle::capture::cuda::{Libraries, Library};
 use crate::device::SimulatedDevice;
 use crate::library;
 
-/// Longest that anything here is waited for.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest that anything here is waited for. Under emulation a kernel without cookies (5.10) takes minutes to load a
+/// program for each entry point.
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// What a job does between two looks at whether it shall stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

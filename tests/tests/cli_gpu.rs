@@ -34,7 +34,7 @@ fn trace(device: &SimulatedDevice) -> PathBuf {
     let mut traces: Vec<PathBuf> = fs::read_dir(device.folder())
         .unwrap()
         .map(|e| e.unwrap().path())
-        .filter(|p| p.extension().is_some_and(|e| e == "trace"))
+        .filter(|p| p.extension().is_some_and(|e| e == "whyidle"))
         .collect();
     assert_eq!(traces.len(), 1, "{traces:?}");
     traces.remove(0)

@@ -121,8 +121,12 @@ fn an_output_that_others_read_or_write() {
 }
 
 /// Every verb that makes one file of another.
-const MAKERS: [&[&str]; 3] =
-    [&["import", "kineto"], &["flame", "--kind", "oncpu"], &["flame", "--kind", "idle", "--folded"]];
+const MAKERS: [&[&str]; 4] = [
+    &["import", "kineto"],
+    &["flame", "--kind", "oncpu"],
+    &["flame", "--kind", "idle", "--folded"],
+    &["flame", "--kind", "wakers", "--format", "pprof"],
+];
 
 #[test]
 fn an_output_that_is_the_input() {
@@ -232,6 +236,25 @@ fn nothing_to_draw_leaves_no_picture() {
     let (trace, picture_name) = (trace.to_str().unwrap(), picture.to_str().unwrap());
     let flame = binary::run(["flame", trace, "--kind", "oncpu", "-o", picture_name]);
     flame.refused(Status::NothingToDraw, "no CPU samples");
+    assert!(!picture.exists());
+}
+
+#[test]
+fn what_cannot_be_drawn_together_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let (trace, picture) = (folder.path().join("t"), folder.path().join("p"));
+    small_trace(&trace);
+    let (trace, picture_name) = (trace.to_str().unwrap(), picture.to_str().unwrap());
+    let flame = |options: &[&str]| binary::run(["flame", trace].iter().chain(options));
+    flame(&["--kind", "oncpu"]).refused(Status::Usage, "needs -o FILE");
+    flame(&["--kind", "oncpu", "--format", "pprof"]).refused(Status::Usage, "needs -o FILE");
+    let diff = ["--kind", "diff", "-o", picture_name];
+    flame(&[&diff[..], &["--against", trace]].concat()).refused(Status::Usage, "within one trace");
+    flame(&diff).refused(Status::NothingToDraw, "no time in which a GPU");
+    let missing = ["--kind", "offcpu", "--folded", "--debug-dir", "/no/such/folder"];
+    flame(&missing).refused(Status::CannotRead, "/no/such/folder");
+    let against = ["--kind", "offcpu", "-o", picture_name, "--against", picture_name];
+    flame(&against).refused(Status::CannotRead, "cannot open");
     assert!(!picture.exists());
 }
 

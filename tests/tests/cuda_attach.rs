@@ -7,121 +7,20 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serial_test::file_serial;
 use whyidle::capture::cuda::policy::Mode;
-use whyidle::capture::driver::DriverCalls;
-use whyidle::capture::host;
-use whyidle::capture::tracer::{Config, Tracer};
-use whyidle::trace::{Record, TargetKind, Watched};
+use whyidle::capture::tracer::Config;
+use whyidle::trace::{Record, Watched};
 use whyidle_tests::binary;
 use whyidle_tests::device::SimulatedDevice;
 use whyidle_tests::driver::{Job, PATIENCE, Step};
 use whyidle_tests::library::Library;
-use whyidle_tests::privileged::{Child, attach, links_of, refuse_new_system_calls};
+use whyidle_tests::live::Live;
+use whyidle_tests::privileged::{Child, refuse_new_system_calls};
 
 /// Enough that nothing is given up: a probe costs much more on virtual machines.
 const AMPLE: f64 = 100.0;
 
 fn quiet() -> Config {
     Config { sample_hz: 0, ..Config::default() }
-}
-
-/// A tracer and what looks after the driver's calls, ticked by hand.
-struct Live {
-    tracer: Tracer,
-    driver: DriverCalls,
-    pids: Vec<u32>,
-    records: Vec<Record>,
-}
-
-impl Live {
-    fn start(config: &Config, mode: Mode, budget: f64, jobs: &[&Job]) -> Self {
-        Self::watching(config, mode, budget, jobs.iter().map(|job| job.pid).collect())
-    }
-
-    fn watching(config: &Config, mode: Mode, budget: f64, pids: Vec<u32>) -> Self {
-        let mut tracer = attach(config);
-        for pid in &pids {
-            tracer.add_process(*pid, TargetKind::Named).expect("room");
-        }
-        let driver = DriverCalls::new(mode, budget, 2);
-        let mut live = Self { tracer, driver, pids, records: Vec::new() };
-        live.driver.begin(host::now(), &mut |r| live.records.push(r));
-        live
-    }
-
-    fn tick(&mut self, on_device: &[u32]) {
-        let Self { tracer, driver, pids, records, .. } = self;
-        tracer
-            .drain(&mut |r| {
-                driver.see(&r);
-                records.push(r);
-            })
-            .expect("drain");
-        driver.tick(host::now(), pids.iter().copied(), on_device, 0.0, tracer, &mut |r| records.push(r));
-    }
-
-    /// Ticks until `condition` holds.
-    #[track_caller]
-    fn until(&mut self, what: &str, mut condition: impl FnMut(&mut Self) -> bool) {
-        let begun = Instant::now();
-        loop {
-            self.tick(&[]);
-            if condition(self) {
-                return;
-            }
-            assert!(begun.elapsed() < PATIENCE, "never {what}: {:?}", self.said());
-            std::thread::sleep(host::TICK);
-        }
-    }
-
-    fn calls(&self, pid: u32, name: &str) -> usize {
-        let is = |r: &&Record| matches!(r, Record::CudaCall(c) if c.pid == pid && c.name == name);
-        self.records.iter().filter(is).count()
-    }
-
-    fn launches(&self, pid: u32) -> u64 {
-        self.records
-            .iter()
-            .filter_map(
-                |r| if let Record::Submits(s) = r { (s.pid == pid).then_some(s.launches) } else { None },
-            )
-            .sum()
-    }
-
-    fn watched(&self) -> Vec<Watched> {
-        self.records
-            .iter()
-            .filter_map(|r| if let Record::CudaWatch(w) = r { Some(w.watched) } else { None })
-            .collect()
-    }
-
-    /// Everything that is said for people.
-    fn said(&self) -> Vec<String> {
-        self.records
-            .iter()
-            .filter_map(|r| match r {
-                Record::Probe(p) => Some(format!("{}: {}", p.name, p.reason)),
-                Record::Step(s) => Some(s.what.clone()),
-                Record::CudaWatch(w) => Some(format!("{:?}: {}", w.watched, w.reason)),
-                _ => None,
-            })
-            .collect()
-    }
-
-    /// Ends it, and asserts that nothing is left of it, by its own check and by the test's.
-    #[track_caller]
-    fn end(mut self, jobs: &[&Job]) -> Vec<Record> {
-        let ids = self.tracer.program_ids();
-        let (tracer, records) = (self.tracer, &mut self.records);
-        drop(self.driver);
-        let detaching = tracer.finish(&mut |r| records.push(r)).expect("finish");
-        let compared = detaching.settle().expect("nothing is left");
-        assert!(jobs.is_empty() || compared > 0, "code was compared");
-        assert_eq!(links_of(&ids), 0, "links are left");
-        for job in jobs {
-            assert_eq!(job.altered(&job.library()), [""; 0]);
-        }
-        self.records
-    }
 }
 
 /// Attaches to a job that runs, sees its calls, and lets go.
@@ -380,19 +279,6 @@ fn killed_nothing_is_left() {
     ended_by(Signal::KILL);
 }
 
-/// A shared library from C.
-fn compile(source: &str, to: &Path) {
-    use std::io::Write as _;
-    let mut cc = Command::new("cc")
-        .args(["-shared", "-fPIC", "-O0", "-fno-omit-frame-pointer", "-x", "c", "-", "-o"])
-        .arg(to)
-        .stdin(std::process::Stdio::piped())
-        .spawn()
-        .expect("cc runs");
-    cc.stdin.take().expect("piped").write_all(source.as_bytes()).expect("written");
-    assert!(cc.wait().expect("a child").success());
-}
-
 fn load_global(path: &Path) -> *mut libc::c_void {
     use std::os::unix::ffi::OsStrExt as _;
     let path = std::ffi::CString::new(path.as_os_str().as_bytes()).expect("no NUL");
@@ -408,16 +294,8 @@ fn load_global(path: &Path) -> *mut libc::c_void {
 fn a_driver_that_is_bypassed_is_seen_through_the_runtime() {
     let folder = tempfile::tempdir().expect("a folder");
     let (driver, runtime) = (folder.path().join("libcuda.so.1"), folder.path().join("libcudart.so.12"));
-    compile(
-        "int cuLaunchKernel(void) { return 0; } int cuCtxSynchronize(void) { return 0; }
-         int way_in(long n) { for (volatile long i = 0; i < n; i++); return 0; }",
-        &driver,
-    );
-    compile(
-        "extern int way_in(long); int cudaLaunchKernel(void) { return way_in(3000000); }
-         int cudaDeviceSynchronize(void) { return way_in(1000); }",
-        &runtime,
-    );
+    std::fs::write(&driver, include_bytes!(concat!(env!("OUT_DIR"), "/driver.so"))).expect("written");
+    std::fs::write(&runtime, include_bytes!(concat!(env!("OUT_DIR"), "/runtime.so"))).expect("written");
     let mut child = Child::fork(move || {
         load_global(&driver);
         let library = load_global(&runtime);

@@ -69,7 +69,9 @@ fn a_storm_is_watched_in_bursts_then_not_at_all_and_the_trace_says_so() {
     let begin = [Watched::Nothing, Watched::All, Watched::Rare, Watched::Burst, Watched::Rare];
     assert_eq!((&watches[..5], watches.last()), (&begin[..], Some(&Watched::Nothing)), "{watches:?}");
     let steps: Vec<_> = timeline.steps.iter().filter(|s| s.what.contains("driver's calls")).collect();
-    let [to_rare, to_nothing] = steps[..] else { panic!("{steps:?}") };
+    // Between them, on a machine that launches fast, the step that gives up bursts.
+    let [to_rare, .., to_nothing] = steps[..] else { panic!("{steps:?}") };
+    assert!(steps.len() <= 3, "{steps:?}");
     for (step, says) in [(to_rare, "bursts of 0.4 s"), (to_nothing, "no call of the driver is watched")] {
         assert!(step.what.contains("over the budget of 5.00 %") && step.what.contains(says), "{steps:?}");
         assert!(timeline.cuda_watches.iter().any(|w| w.at == step.at && w.reason == step.what));

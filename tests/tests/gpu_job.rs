@@ -1,8 +1,5 @@
 //! The training job on the simulated device.
 
-use std::io::Read as _;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -10,67 +7,12 @@ use gpu_sim_timeline::clock;
 use serial_test::serial;
 use whyidle::gpu::{DeviceSignal as _, NvmlSignal};
 use whyidle_tests::device::SimulatedDevice;
-
-/// The system's, because it is the one with Pillow from a package; another may be named.
-fn python() -> String {
-    std::env::var("WHYIDLE_PYTHON").unwrap_or_else(|_unset| "/usr/bin/python3".into())
-}
-
-struct Job {
-    child: Child,
-    ready: PathBuf,
-}
-
-impl Job {
-    fn start(device: &SimulatedDevice, arguments: &[&str]) -> Self {
-        let ready = device.folder().join("ready");
-        let child = Command::new(python())
-            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/job/train.py"))
-            .arg("--data")
-            .arg(device.folder().join("data"))
-            .arg("--cuda")
-            .arg(device.cuda())
-            .arg("--ready-file")
-            .arg(&ready)
-            .args(["--images", "64"])
-            .args(arguments)
-            .env("PYTHONDONTWRITEBYTECODE", "1")
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("python runs");
-        Self { child, ready }
-    }
-
-    fn wait_ready(&mut self) {
-        while !self.ready.exists() {
-            if let Some(status) = self.child.try_wait().expect("a child") {
-                panic!("the job ended before it was ready ({status}); it needs Pillow (python3-pil)");
-            }
-            sleep(Duration::from_millis(10));
-        }
-    }
-
-    /// Its last line, once it has ended.
-    fn summary(&mut self) -> serde_json::Value {
-        let mut text = String::new();
-        self.child.stdout.take().expect("piped").read_to_string(&mut text).expect("readable");
-        assert!(self.child.wait().expect("a child").success(), "{text}");
-        serde_json::from_str(text.lines().last().expect("a line")).expect("JSON")
-    }
-}
-
-impl Drop for Job {
-    fn drop(&mut self) {
-        // Fails where it has ended already.
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
-}
+use whyidle_tests::training::{Training, python};
 
 /// The device's busy share from readiness to the last work, and what the job said.
 fn busy_share(arguments: &[&str]) -> (f64, serde_json::Value) {
     let device = SimulatedDevice::new(&[]);
-    let mut job = Job::start(&device, arguments);
+    let mut job = Training::start(&python(), &device, arguments);
     job.wait_ready();
     let (from, timeline) = (clock::now(), device.timeline());
     let summary = job.summary();
@@ -98,7 +40,7 @@ fn a_killed_job_leaves_the_list_and_its_queued_work_is_dropped() {
     let device = SimulatedDevice::new(&[]);
     let mut signal = NvmlSignal::open(Some(&device.nvml())).expect("loads");
     // Without a synchronise a long queue builds up.
-    let mut job = Job::start(&device, &["--sync", "never", "--step-ms", "500"]);
+    let mut job = Training::start(&python(), &device, &["--sync", "never", "--step-ms", "500"]);
     job.wait_ready();
     let pid = job.child.id();
     let mut listed = || signal.poll().expect("answers").processes.iter().any(|p| p.pid == pid);
@@ -116,6 +58,7 @@ fn a_killed_job_leaves_the_list_and_its_queued_work_is_dropped() {
 #[serial]
 fn the_results_may_come_through_a_thread_of_the_worker() {
     let device = SimulatedDevice::new(&[]);
-    let mut job = Job::start(&device, &["--steps", "5", "--step-ms", "5", "--queue", "feeder"]);
+    let mut job =
+        Training::start(&python(), &device, &["--steps", "5", "--step-ms", "5", "--queue", "feeder"]);
     assert_eq!(job.summary()["steps"], 5);
 }

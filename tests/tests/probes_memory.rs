@@ -33,6 +33,16 @@ struct Group(PathBuf);
 
 impl Group {
     fn limited_to(bytes: usize) -> Self {
+        Self::with_limit(bytes, "memory.max")
+    }
+
+    /// Not killed where the swap is too slow to take what is over.
+    fn pressed_to(bytes: usize) -> Self {
+        Self::with_limit(bytes, "memory.high")
+    }
+
+    /// The first version of control groups has the one limit.
+    fn with_limit(bytes: usize, unified: &'static str) -> Self {
         let name = format!("probes-memory-{}", std::process::id());
         let v1 = Path::new("/sys/fs/cgroup/memory");
         let (root, limit) = if v1.join("memory.limit_in_bytes").exists() {
@@ -42,7 +52,7 @@ impl Group {
             let root = root.into_iter().find(|p| p.join("cgroup.subtree_control").exists());
             let root = root.expect("a memory controller");
             fs::write(root.join("cgroup.subtree_control"), "+memory").expect("the memory controller");
-            (root, "memory.max")
+            (root, unified)
         };
         let group = Self(root.join(name));
         fs::create_dir(&group.0).expect("a new group");
@@ -259,11 +269,11 @@ fn kernel_function(name: &str) -> (u64, u64) {
 #[test]
 #[file_serial(probes)]
 fn swapping_in_is_told_from_the_kernel_stack() {
-    const SIZE: usize = 48 * MIB / PAGE;
+    const SIZE: usize = 12 * MIB / PAGE;
     let status = attach(&quiet()).probes().into_iter().find(|s| s.name == "swap_in").expect("a row");
     assert!(!status.attached && status.reason.contains("stacks"), "{status:?}");
     let _swap = Swap::on(64 * MIB);
-    let group = Group::limited_to(16 * MIB);
+    let group = Group::pressed_to(4 * MIB);
     let memory = pages(SIZE);
     let child = Child::fork_prepared(
         || {

@@ -16,6 +16,7 @@ mod stack;
 mod task;
 mod threads;
 mod totals;
+mod unwind;
 
 #[cfg(not(test))]
 #[panic_handler]

@@ -1,12 +1,16 @@
 //! All maps. Sizes marked "set at load" are placeholders.
 
-use aya_ebpf::macros::map;
+use aya_ebpf::btf_maps::{self, ArrayOfMaps};
+use aya_ebpf::macros::{btf_map, map};
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf};
+use tracer_ebpf::wire;
 use tracer_ebpf::wire::cuda::{Handle, Recorded, layout};
+use tracer_ebpf::wire::unwind::{CHUNK_WORDS, OBJECTS as MAX_OBJECTS, SEGMENT_CHUNKS, SEGMENTS};
 use tracer_ebpf::wire::{
     BlockStats, CollectiveState, Communicator, CpuWait, CudaState, InReclaim, IoctlKey, IoctlStart,
-    IoctlValue, PythonThread, RanKey, RanValue, ReadKey, ReadValue, Reading, ReclaimKey, ReclaimValue,
-    RunState, ThreadState, TotalKey, TotalValue, call, control, loss,
+    IoctlValue, Layout, PythonKept, PythonLayout, PythonThread, RanKey, RanValue, ReadKey, ReadValue,
+    Reading, ReclaimKey, ReclaimValue, RunState, Table, ThreadState, TotalKey, TotalValue, Walk, call,
+    control, loss,
 };
 
 /// `BPF_F_MMAPABLE`: userspace sets single bytes, which an element-wise update could not do without a race.
@@ -113,6 +117,24 @@ pub static IOCTLS: HashMap<IoctlKey, IoctlValue> = HashMap::with_max_entries(409
 #[map]
 pub static PYTHON: HashMap<u32, PythonThread> = HashMap::with_max_entries(16_384, 0);
 
+/// By `PythonThread::layout`.
+#[map]
+pub static PYTHON_LAYOUTS: Array<PythonLayout> = Array::with_max_entries(wire::python::PYTHON_LAYOUTS, 0);
+
+#[map]
+pub static BLANK_PYTHON: Array<PythonKept> = Array::with_max_entries(1, 0);
+
+/// By thread id.
+#[map]
+pub static PYTHON_KEPT: HashMap<u32, PythonKept> = HashMap::with_max_entries(4096, 0);
+
+#[map]
+pub static PYTHON_SENT: LruHashMap<u64, u8> = LruHashMap::with_max_entries(32_768, 0);
+
+/// Code objects in the stacks that were sent, by `PythonFrame::identity`.
+#[map]
+pub static PYTHON_CODE: LruHashMap<u64, u8> = LruHashMap::with_max_entries(16_384, 0);
+
 /// By thread id. An evicted row costs the count of one read.
 #[map]
 pub static READING: LruHashMap<u32, Reading> = LruHashMap::with_max_entries(16_384, 0);
@@ -126,6 +148,29 @@ pub static IN_RECLAIM: HashMap<ReclaimKey, InReclaim> = HashMap::with_max_entrie
 
 #[map]
 pub static RECLAIMED: HashMap<ReclaimKey, ReclaimValue> = HashMap::with_max_entries(8192, 0);
+
+/// What stacks are walked by, see `wire::unwind::Chunk`. Userspace adds segments as they are needed, which have no types;
+/// from 5.15 to 6.1 the kernel takes them only where the type here is no structure.
+#[btf_map]
+pub static POOL: ArrayOfMaps<
+    btf_maps::Array<[u64; CHUNK_WORDS], SEGMENT_CHUNKS, { MMAPABLE as usize }>,
+    SEGMENTS,
+> = ArrayOfMaps::new();
+
+/// By `Mapped::object`.
+#[map]
+pub static TABLES: Array<Table> = Array::with_max_entries(MAX_OBJECTS, 0);
+
+/// By process id.
+#[map]
+pub static LAYOUTS: HashMap<u32, Layout> = HashMap::with_max_entries(16_384, 0);
+
+#[map]
+pub static BLANK_WALK: Array<Walk> = Array::with_max_entries(1, 0);
+
+/// Walks of programs that may be preempted, by thread id.
+#[map]
+pub static WALKS: HashMap<u32, Walk> = HashMap::with_max_entries(4096, 0);
 
 #[inline(always)]
 pub fn epoch() -> u32 {

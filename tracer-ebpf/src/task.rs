@@ -130,6 +130,11 @@ impl Regs {
     }
 
     #[inline(always)]
+    pub fn bp(self) -> u64 {
+        self.get(offset!(regs_bp))
+    }
+
+    #[inline(always)]
     pub fn arg0(self) -> u64 {
         self.get(offset!(regs_di))
     }
@@ -189,6 +194,12 @@ impl Current {
     #[inline(always)]
     pub fn start(self) -> u64 {
         self.load(offset!(task_start))
+    }
+
+    /// Which of its programs the process runs, see `wire::Exec`.
+    #[inline(always)]
+    pub fn image(self) -> u32 {
+        if offset!(task_exec_id) == MISSING { 0 } else { self.load(offset!(task_exec_id)) }
     }
 
     #[inline(always)]

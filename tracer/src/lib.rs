@@ -21,3 +21,5 @@ pub mod render;
 
 pub mod cli;
 pub mod symbol;
+
+pub mod unwind;

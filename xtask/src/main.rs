@@ -2,8 +2,11 @@
 
 mod bench;
 mod demo;
+mod device;
+mod fuzz;
 mod libraries;
 mod place;
+mod scoreboard;
 mod setup;
 mod shell;
 mod test;
@@ -32,8 +35,12 @@ enum Verb {
     Libraries,
     /// What tracing costs, beside other tracers; writes docs/performance.md.
     Bench(bench::Bench),
+    /// Injected faults, and whether whyidle finds them; writes docs/scoreboard.md.
+    Scoreboard(scoreboard::Scoreboard),
     /// The tests that attach probes, or another command, under another kernel.
     Vm(vm::Vm),
+    /// The readers of what others wrote, fed with mutated files.
+    Fuzz(fuzz::Fuzz),
     #[command(hide = true)]
     Load { load: bench::LoadKind },
 }
@@ -45,7 +52,9 @@ fn main() -> ExitCode {
         Verb::Test(arguments) => success(test::test(&arguments)),
         Verb::Libraries => success(libraries::fetch()),
         Verb::Bench(arguments) => success(bench::bench(&arguments)),
+        Verb::Scoreboard(arguments) => success(scoreboard::scoreboard(&arguments)),
         Verb::Vm(arguments) => vm::vm(&arguments),
+        Verb::Fuzz(arguments) => success(fuzz::fuzz(&arguments)),
         Verb::Load { load } => success(bench::serve(load)),
     };
     match done {

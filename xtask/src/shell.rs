@@ -70,6 +70,15 @@ pub fn as_root(program: impl AsRef<OsStr>) -> Option<Command> {
     })
 }
 
+/// Runs what was asked for once more as root, with `flag` to say that all that needs no root is done.
+pub fn again_as_root(why: &str, flag: &str) -> Result<()> {
+    let Some(mut again) = as_root(env::current_exe()?) else {
+        bail!("{why}, which needs root: run it as root, or where `sudo -n` works")
+    };
+    say("the rest needs root: going on with sudo");
+    run(again.args(env::args_os().skip(1)).arg(flag))
+}
+
 /// The command as a person would type it.
 pub fn line(command: &Command) -> String {
     let mut words = vec![command.get_program().to_string_lossy().into_owned()];

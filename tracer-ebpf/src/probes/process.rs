@@ -7,9 +7,12 @@ use aya_log_ebpf::debug;
 use tracer_ebpf::wire::{Exec, Exit, MISSING, Thread, flags, kind, pid_bits};
 
 use crate::globals::{offset, setting};
-use crate::maps::THREADS;
+use crate::maps::{LAYOUTS, THREADS};
 use crate::task::{Current, Task, pid_bits_of, set_pid_bits};
-use crate::{emit, threads};
+use crate::{emit, python, threads};
+
+/// The new task has its creator's memory, not a copy (`include/uapi/linux/sched.h`).
+const CLONE_VM: u64 = 0x100;
 
 /// Every new thread, process and io_uring worker passes here, in its creator's context.
 #[btf_tracepoint(function = "task_newtask")]
@@ -18,6 +21,7 @@ pub fn task_newtask(ctx: BtfTracePointContext) -> i32 {
     let tid = task.tid();
     let ids = aya_ebpf::helpers::bpf_get_current_pid_tgid();
     let creator = Current::get();
+    inherit_layout(task.pid(), (ids >> 32) as u32);
     let inherits = if setting!(all) != 0 {
         task.pid() != setting!(own_tgid)
     } else {
@@ -31,6 +35,7 @@ pub fn task_newtask(ctx: BtfTracePointContext) -> i32 {
     // SAFETY: a helper without arguments.
     let now = unsafe { bpf_ktime_get_ns() };
     set_pid_bits(tid, pid_bits::TARGET | pid_bits::NAMED);
+    python::born(ids as u32, tid, ctx.arg::<u64>(1) & CLONE_VM == 0);
     if let Some(s) = threads::state(task, tid) {
         // SAFETY: a live element of a thread that has not run yet.
         unsafe {
@@ -52,6 +57,20 @@ pub fn task_newtask(ctx: BtfTracePointContext) -> i32 {
         }
     });
     0
+}
+
+/// A new process has its creator's memory, or a copy of it.
+#[inline(always)]
+fn inherit_layout(pid: u32, creator: u32) {
+    if pid == creator {
+        return;
+    }
+    // SAFETY: copied out at once.
+    match unsafe { LAYOUTS.get(creator) }.copied() {
+        Some(layout) => LAYOUTS.insert(pid, layout, 0).ok(),
+        // The id may be left over from a process that ended.
+        None => LAYOUTS.remove(pid).ok(),
+    };
 }
 
 #[btf_tracepoint(function = "task_rename")]
@@ -102,6 +121,8 @@ pub fn process_exec(ctx: BtfTracePointContext) -> i32 {
     let task = Task(ctx.arg(0));
     let tid = task.tid();
     let old_tid: u32 = ctx.arg(1);
+    // What was mapped is no more.
+    LAYOUTS.remove(task.pid()).ok();
     // A thread that is not the leader takes the leader's id.
     if setting!(all) == 0 && old_tid != tid && pid_bits_of(old_tid) & pid_bits::TARGET != 0 {
         set_pid_bits(old_tid, 0);
@@ -110,6 +131,7 @@ pub fn process_exec(ctx: BtfTracePointContext) -> i32 {
     if !task.is_target(tid) {
         return 0;
     }
+    python::gone(tid);
     emit::lifecycle::<Exec>(|out| {
         // SAFETY: a reserved record, every byte of it written here.
         unsafe {
@@ -119,6 +141,8 @@ pub fn process_exec(ctx: BtfTracePointContext) -> i32 {
             (*out).start_boottime = task.start();
             (*out).tid = tid;
             (*out).old_tid = old_tid;
+            (*out).image = Current::get().image();
+            (*out).pad = 0;
             task.comm(&raw mut (*out).comm);
         }
     });
@@ -130,6 +154,9 @@ pub fn process_exit(ctx: BtfTracePointContext) -> i32 {
     let task = Task(ctx.arg(0));
     let tid = task.tid();
     let target = task.is_target(tid);
+    if target {
+        python::gone(tid);
+    }
     set_pid_bits(tid, 0);
     if target {
         if setting!(log) != 0 {

@@ -99,7 +99,7 @@ fn leave(ctx: &BtfTracePointContext, prev: Task, tid: u32, state: u32, preempt: 
         (*s).cpu_left = cpu;
         if f & flags::KERNEL_THREAD == 0 {
             let regs = prev.regs();
-            keep_user_stack(ctx, s, tid, regs);
+            keep_user_stack(ctx, s, tid, regs, runnable);
             let nr = regs.syscall();
             if nr >= 0 {
                 f |= keep_arguments(s, prev, regs, call_row(nr));
@@ -113,25 +113,36 @@ fn leave(ctx: &BtfTracePointContext, prev: Task, tid: u32, state: u32, preempt: 
 /// stay will be long; and not walked again while nothing has moved. Two Python functions that call the same
 /// builtin at the same depth look alike to sp and ip, so where the interpreter is counts too.
 #[inline(always)]
-unsafe fn keep_user_stack(ctx: &BtfTracePointContext, s: *mut ThreadState, tid: u32, regs: Regs) {
+unsafe fn keep_user_stack(
+    ctx: &BtfTracePointContext,
+    s: *mut ThreadState,
+    tid: u32,
+    regs: Regs,
+    runnable: bool,
+) {
     let (sp, ip) = (regs.sp(), regs.ip());
-    let (hash, python) = (stack::above(sp), python::place(tid));
     // SAFETY: `s` by contract; the slot has `MAX_FRAMES` words.
     unsafe {
-        if let (Some(hash), Some(python)) = (hash, python)
+        let (hash, python) = (stack::above(sp), python::walk(tid, (*s).pid));
+        if !runnable {
+            // Its names are read while it waits, so that they are still there.
+            python::send(tid, python);
+        }
+        if let Some(hash) = hash
             && (*s).key_sp == sp
             && (*s).key_ip == ip
             && (*s).key_hash == hash
             && (*s).key_python == python
+            && stack::still_good(s)
         {
             return;
         }
         (*s).key_sp = sp;
         (*s).key_ip = ip;
         (*s).key_hash = hash.unwrap_or(0);
-        (*s).key_python = python.unwrap_or(0);
+        (*s).key_python = python;
         (*s).user_id = 0;
-        (*s).user_frames = stack::walk_user(ctx, (&raw mut (*s).user).cast());
+        stack::keep(ctx, s, regs);
     }
 }
 
@@ -237,8 +248,8 @@ unsafe fn finish(next: Task, s: *mut ThreadState, cpu: u32, now: u64) {
             return;
         }
         let kernel_stack = stack::of_sleeper(next);
-        if (*s).user_id == 0 && (*s).user_frames > 0 {
-            (*s).user_id = stack::send_kept((&raw const (*s).user).cast(), (*s).user_frames, (*s).pid);
+        if (*s).user_id == 0 && ((*s).user_frames > 0 || (*s).key_python != 0) {
+            (*s).user_id = stack::send_kept(s);
         }
         let file = if nr >= 0 { descriptor(next, s, regs, nr) } else { fault_file(s, regs, user) };
         let stay = Stay { cpu, now, woken, nr, kernel_stack, file, user };

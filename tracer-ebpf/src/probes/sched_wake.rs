@@ -4,7 +4,7 @@ use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use aya_ebpf::helpers::generated::bpf_ktime_get_ns;
 use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
-use tracer_ebpf::wire::{self, Thread, ThreadState, call, flags, kind, pid_bits};
+use tracer_ebpf::wire::{Thread, ThreadState, call, flags, kind, pid_bits};
 
 use crate::globals::offset;
 use crate::maps::{call_row, threshold_ns};
@@ -113,9 +113,9 @@ unsafe fn woken_by(ctx: &BtfTracePointContext, s: *mut ThreadState) {
         let off = if (*s).left >= (*s).ran { now - (*s).left.min(now) } else { 0 };
         let threshold = threshold_ns();
         if tid != 0 && off >= threshold / 4 {
-            (*s).waker_kernel_stack = stack::of_current(ctx, stack::LOCKED, wire::KERNEL, 0);
+            (*s).waker_kernel_stack = stack::kernel(ctx, stack::LOCKED);
             if off >= threshold && waker.has_user() {
-                (*s).waker_user_stack = stack::of_current(ctx, stack::LOCKED, wire::USER, pid);
+                (*s).waker_user_stack = stack::user(ctx, stack::LOCKED, waker.regs(), pid);
             }
         }
         if tid != 0 && pid_bits_of(tid) & (pid_bits::TARGET | pid_bits::NAMED) == 0 {

@@ -1,7 +1,5 @@
 //! Calls of a collective library.
 
-use super::stack::MAX_FRAMES;
-
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Collective {
@@ -64,7 +62,4 @@ pub struct CollectiveState {
     pub operations: [Collective; HELD],
     pub arguments: [u64; 16],
     pub id_words: [u64; ID_WORDS],
-    pub frames: u32,
-    pub pad: u32,
-    pub stack: [u64; MAX_FRAMES],
 }

@@ -1,7 +1,5 @@
 //! CUDA driver calls: runs of submits, and calls that synchronised or were long.
 
-use super::stack::MAX_FRAMES;
-
 /// `trace::CudaFamily` by position, as cookies carry it.
 pub mod family {
     pub const LAUNCH: u32 = 0;
@@ -251,10 +249,11 @@ pub struct CudaState {
     pub queries: [Query; QUERIES],
     /// 1 to 6 from registers, 7 to 11 from the stack.
     pub arguments: [u64; 16],
-    pub frames: u32,
+    pub pad: u32,
     /// An index on its way from a search, where the verifier does not follow its value.
     pub found: u32,
-    pub stack: [u64; MAX_FRAMES],
+    /// A structure that an argument points to.
+    pub scratch: [u64; 32],
 }
 
 /// Names an event, or a communicator, of a process.

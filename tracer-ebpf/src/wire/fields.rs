@@ -40,6 +40,7 @@ fields! {
     task_start: "task_struct" "start_boottime" | "real_start_time";
     task_comm: "task_struct" "comm";
     task_stack: "task_struct" "stack";
+    task_fsbase: "task_struct" "thread.fsbase";
     task_parent: "task_struct" "real_parent";
     task_cpu: "task_struct" "thread_info.cpu" | "cpu";
     task_nr_cpus: "task_struct" "nr_cpus_allowed";
@@ -49,10 +50,17 @@ fields! {
     task_maj_flt: "task_struct" "maj_flt";
     task_cfs_rq: "task_struct" "se.cfs_rq";
     task_throttled: "task_struct" "throttled";
+    task_exec_id: "task_struct" "self_exec_id";
+    task_utask: "task_struct" "utask";
+    utask_returns: "uprobe_task" "return_instances";
+    return_ip: "return_instance" "orig_ret_vaddr";
+    return_sp: "return_instance" "stack";
+    return_next: "return_instance" "next";
     cfs_throttle_count: "cfs_rq" "throttle_count";
     regs_orig_ax: "pt_regs" "orig_ax";
     regs_ip: "pt_regs" "ip";
     regs_sp: "pt_regs" "sp";
+    regs_bp: "pt_regs" "bp";
     regs_di: "pt_regs" "di";
     regs_si: "pt_regs" "si";
     regs_dx: "pt_regs" "dx";

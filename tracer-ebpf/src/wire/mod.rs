@@ -14,6 +14,7 @@ pub mod reads;
 pub mod sched;
 pub mod settings;
 pub mod stack;
+pub mod unwind;
 
 /// Of a latency histogram: `[2^i, 2^(i+1))` microseconds, under 2 us in the first.
 pub const BUCKETS: usize = 24;
@@ -26,13 +27,16 @@ pub use file::{FileInfo, NAME_BYTES, NAMES};
 pub use ioctl::{IoctlKey, IoctlStart, IoctlValue};
 pub use memory::{InReclaim, Reclaim, ReclaimKey, ReclaimValue};
 pub use process::{Exec, Exit, Thread};
-pub use python::{NO_STEP, PythonThread};
+pub use python::{
+    MAX_PYTHON_FRAMES, NO_STEP, PythonFrame, PythonKept, PythonLayout, PythonStack, PythonThread,
+};
 pub use reads::{ReadKey, ReadValue, Reading};
 pub use sched::{
     CpuWait, OffCpu, OffCpuPath, PATH_BYTES, RanKey, RanValue, ThreadState, TotalKey, TotalValue, flags,
 };
 pub use settings::Settings;
 pub use stack::{Fault, MAX_FRAMES, Sample, Stack};
+pub use unwind::{Chunk, Layout, Mapped, Row, Table, Walk};
 
 /// First word of every ring record.
 pub mod kind {
@@ -50,6 +54,7 @@ pub mod kind {
     pub const CUDA_CONTEXT: u32 = 20;
     pub const COLLECTIVE: u32 = 21;
     pub const RECLAIM: u32 = 22;
+    pub const PYTHON_STACK: u32 = 23;
 }
 
 /// Rows of the loss counters: `LOSSES[class * CAUSES + cause]`, one table per processor. `capture` says which
@@ -166,9 +171,18 @@ mod pod {
         super::ReclaimKey,
         super::ReclaimValue,
         super::PythonThread,
+        super::PythonLayout,
+        super::PythonStack,
+        super::PythonKept,
         super::Reading,
         super::ReadKey,
         super::ReadValue,
         super::loss::Lost,
+        super::Chunk,
+        super::Layout,
+        super::Mapped,
+        super::Row,
+        super::Table,
+        super::Walk,
     );
 }

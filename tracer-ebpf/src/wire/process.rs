@@ -29,6 +29,10 @@ pub struct Exec {
     pub start_boottime: u64,
     pub tid: u32,
     pub old_tid: u32,
+    /// Counts the process's programs: one more than before (`task->self_exec_id`, low half); 0 where the kernel does
+    /// not tell.
+    pub image: u32,
+    pub pad: u32,
     pub comm: [u8; 16],
 }
 

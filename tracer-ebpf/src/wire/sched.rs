@@ -131,6 +131,13 @@ pub struct ThreadState {
     /// Id of the stack in `user`, 0 until an interval needed it.
     pub user_id: u64,
     pub user: [u64; MAX_FRAMES],
+    /// `Stack::end` of it.
+    pub user_end: u32,
+    /// State of the tables that it was walked by, see `wire::unwind::Table`.
+    pub user_tables: u32,
+    /// `Stack::image` of it.
+    pub user_image: u32,
+    pub pad: u32,
     pub path: [u8; PATH_BYTES],
 }
 

@@ -1,6 +1,7 @@
 //! Stacks, and the two records of the perf events: CPU samples and major faults.
 
-pub const MAX_FRAMES: usize = 64;
+/// What the kernel's own walk gives at most.
+pub const MAX_FRAMES: usize = 127;
 
 /// Sent once per id, ahead of the first record that names it.
 #[repr(C)]
@@ -12,6 +13,12 @@ pub struct Stack {
     pub id: u64,
     pub pid: u32,
     pub frames: u32,
+    /// Why the walk ended, one of `unwind::end`.
+    pub end: u32,
+    /// Which of its programs the process ran then, see `Exec::image`.
+    pub image: u32,
+    /// Id of the Python stack that belongs to it, 0: none.
+    pub python: u64,
     pub addresses: [u64; MAX_FRAMES],
 }
 

@@ -1,14 +1,17 @@
 //! Adds to the kernel side's records what only userspace knows: command lines, groups, paths, disk names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use super::mounts::Mounts;
+use super::polled;
 use super::process::{self, ProcessFacts};
-use crate::trace::{BlockTotal, File, Record, TargetKind, ThreadExec, ThreadKey, ThreadSeen};
+use crate::trace::{BlockTotal, File, OffCpu, Polled, Record, TargetKind, ThreadExec, ThreadKey, ThreadSeen};
 
 /// Processes and leaders remembered; past it the oldest ids are forgotten and read again.
 const CAP: usize = 8192;
+/// Epoll descriptors looked at: each costs a look at all connections.
+const EPOLLS: usize = 256;
 
 const S_IFMT: u32 = 0o170_000;
 const S_IFDIR: u32 = 0o040_000;
@@ -23,6 +26,8 @@ pub struct Enricher {
     /// What was last said of each process's first thread, to be said again when it runs another program.
     leaders: BTreeMap<u32, ThreadSeen>,
     disks: BTreeMap<u32, String>,
+    /// Epoll descriptors that were looked at, by process.
+    polled: BTreeSet<(u32, u32)>,
     /// File systems nobody could place, so that mounts are read once a tick at most.
     reread: bool,
 }
@@ -36,6 +41,7 @@ impl Enricher {
             processes: BTreeMap::new(),
             leaders: BTreeMap::new(),
             disks: BTreeMap::new(),
+            polled: BTreeSet::new(),
             reread: true,
         }
     }
@@ -49,6 +55,7 @@ impl Enricher {
             Record::ThreadExit(exit) if exit.key.tid == exit.pid => self.forget(exit.pid),
             Record::File(file) => self.file(file),
             Record::Block(block) => self.block(block),
+            Record::OffCpu(off) => more = self.polled(off).map(Record::Polled),
             _ => {}
         }
         (record, more)
@@ -99,7 +106,18 @@ impl Enricher {
         Some(leader.clone())
     }
 
+    /// What a thread waits on by epoll, once for each descriptor.
+    fn polled(&mut self, off: &OffCpu) -> Option<Polled> {
+        let call = off.syscall.as_ref().filter(|c| Polled::CALLS.contains(&i64::from(c.nr)))?;
+        let fd = u32::try_from(call.args[0]).ok()?;
+        if self.polled.len() >= EPOLLS || !self.polled.insert((off.pid, fd)) {
+            return None;
+        }
+        polled::read(off.left, off.pid, fd)
+    }
+
     fn forget(&mut self, pid: u32) {
+        self.polled.retain(|(of, _)| *of != pid);
         self.processes.remove(&pid);
         self.leaders.remove(&pid);
         self.others.remove(&pid);
@@ -215,7 +233,7 @@ mod tests {
         let mut enricher = Enricher::new();
         enricher.enrich(Record::Thread(seen(pid, TargetKind::Inherited)));
         let key = ThreadKey { tid: pid, start_ticks: 7 };
-        let exec = ThreadExec { at: 9, key, pid, comm: "sleep".into() };
+        let exec = ThreadExec { at: 9, key, pid, image: 1, comm: "sleep".into() };
         // `spawn` returns when the descriptors are closed, a moment before the arguments are in place.
         while process::read(pid).unwrap().cmdline.is_empty() {
             std::thread::yield_now();

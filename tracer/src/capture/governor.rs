@@ -93,9 +93,10 @@ impl Governor {
         }
     }
 
-    /// Call every tick. A step, with the sentence for the trace, when one has to be taken now.
-    pub fn tick(&mut self) -> (Option<Step>, Option<String>) {
-        self.judge(host::now(), own_cpu())
+    /// Call every tick. A step, with the sentence for the trace, when one has to be taken now. `once` is processor
+    /// time so far of what is done once an object, however long the recording: no step would make it less.
+    pub fn tick(&mut self, once: u64) -> (Option<Step>, Option<String>) {
+        self.judge(host::now(), own_cpu().saturating_sub(once))
     }
 
     fn judge(&mut self, now: Ns, cpu: u64) -> (Option<Step>, Option<String>) {

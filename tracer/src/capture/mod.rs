@@ -17,6 +17,7 @@ pub mod kernel;
 mod kernel_cost;
 mod mounts;
 mod names;
+mod polled;
 pub mod preflight;
 pub mod process;
 mod python;
@@ -24,9 +25,11 @@ pub mod recorder;
 pub mod selection;
 mod sink;
 pub mod stop;
+pub mod unwind;
 mod utilisation;
 
 pub use kernel::tracer;
+pub use python::testing;
 
 use std::error::Error;
 use std::io;

@@ -24,7 +24,7 @@ impl Names {
     pub fn see(&mut self, record: &Record) -> Vec<Record> {
         match record {
             Record::Stack(stack) => return self.stack(stack),
-            Record::ThreadExec(exec) => self.mappings.exec(exec.pid),
+            Record::ThreadExec(exec) => self.mappings.exec(exec.pid, exec.image, exec.at),
             Record::ThreadExit(exit) if exit.key.tid == exit.pid => self.mappings.exit(exit.pid),
             _ => {}
         }
@@ -63,10 +63,18 @@ impl Names {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::StackKind;
+    use crate::trace::{StackEnd, StackKind};
 
     fn stack(id: StackId, addresses: Vec<u64>) -> Record {
-        Record::Stack(Stack { id, kind: StackKind::User, pid: std::process::id(), addresses })
+        Record::Stack(Stack {
+            image: 0,
+            id,
+            kind: StackKind::User,
+            pid: std::process::id(),
+            addresses,
+            end: StackEnd::Unknown,
+            python: 0,
+        })
     }
 
     #[test]

@@ -221,6 +221,7 @@ impl Recorder {
     pub fn finish(self, ending: Ending) -> Result<Detaching, RecordError> {
         let Self { tracer, mut sink, mut devices, governor, .. } = self;
         let at = host::now();
+        let unwinding = tracer.unwinding();
         let detached = tracer.finish(&mut |record| sink.take(record));
         for polled in devices.last(at, LAST_READINGS) {
             polled.readings.into_iter().for_each(|r| sink.take(Record::Reading(r)));
@@ -236,6 +237,11 @@ impl Recorder {
             ("own_cpu_ns", super::governor::own_cpu()),
             ("cost_worst_ppm", (governor.worst() * 1e6) as u64),
             ("kernel_cost_ppm", (governor.kernel_share() * 1e6) as u64),
+            ("unwind_cpu_ns", unwinding.cpu_ns),
+            ("unwind_bytes", unwinding.bytes),
+            ("unwind_table_bytes", unwinding.table_bytes),
+            ("unwind_tables", unwinding.tables),
+            ("unwind_without_table", unwinding.without),
             ("records", sink.records),
             ("cgroups_left_out", sink.cgroups.left_out),
         ] {
@@ -277,7 +283,7 @@ impl Recorder {
         if let Some(per_time) = self.kernel_cost.tick(self.ticks, now, &self.tracer) {
             self.governor.kernel(per_time);
         }
-        let (step, what) = self.governor.tick();
+        let (step, what) = self.governor.tick(self.tracer.unwinding().cpu_ns);
         if let Some(step) = step {
             self.take_step(step)?;
         }

@@ -33,11 +33,12 @@ impl Stop {
     /// The handlers could not be installed.
     pub fn install(last_words: &str) -> std::io::Result<Self> {
         let stop = Self { asked: Arc::default(), signal: Arc::default() };
+        // Two may be delivered at once, to two threads: only one of them is the first.
+        let delivered = Arc::new(AtomicUsize::new(0));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
-            // In this order: the first delivery finds the flag unset.
-            let (asked, last_words) = (Arc::clone(&stop.asked), last_words.to_owned());
+            let (delivered, last_words) = (Arc::clone(&delivered), last_words.to_owned());
             let again = move || {
-                if asked.load(Ordering::SeqCst) {
+                if delivered.fetch_add(1, Ordering::SeqCst) > 0 {
                     // Nobody may read it.
                     rustix::io::write(std::io::stderr(), last_words.as_bytes()).unwrap_or_default();
                     low_level::exit(i32::from(ABORTED));

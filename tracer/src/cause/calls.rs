@@ -96,7 +96,8 @@ pub(crate) enum Queued {
     Nothing,
     Kernels,
     Copies,
-    Both,
+    /// With the bytes of the copies.
+    Both(u64),
 }
 
 /// What the process submitted from the thread's last synchronise on up to `call`. Other threads' synchronising
@@ -105,22 +106,27 @@ pub(crate) fn queued(context: &Context<'_>, thread: &Thread, call: &CudaCall) ->
     let before = thread.calls.partition_point(|c| c.entry < call.entry);
     let returned = |c: &CudaCall| c.exit.filter(|&exit| synchronises(c) && exit <= call.entry);
     let since = thread.calls[..before].iter().rev().take(256).find_map(returned).unwrap_or(0);
-    let (mut kernels, mut copies) = (false, false);
+    let (mut kernels, mut copies, mut bytes) = (false, false, 0_u64);
     for thread in context.process(thread.pid).iter().filter_map(|&key| context.thread(key)) {
         let before = thread.submits.partition_point(|s| s.first <= call.entry);
         for run in thread.submits[..before].iter().rev().take_while(|s| s.last >= since) {
             kernels |= run.launches.max(run.graph_launches).max(run.memsets) > 0;
             copies |= run.copies > 0;
+            let copied = run.groups.iter().filter(|g| g.direction.is_some());
+            bytes = copied.fold(bytes, |sum, g| sum.saturating_add(g.bytes));
         }
         let from = thread.calls.partition_point(|c| c.entry < since);
         let between = thread.calls[from..].iter().take_while(|c| c.entry < call.entry);
-        copies |= between.filter(|c| c.family == CudaFamily::Copy).any(|c| !blocks(c));
+        for copy in between.filter(|c| c.family == CudaFamily::Copy && !blocks(c)) {
+            copies = true;
+            bytes = bytes.saturating_add(copy.bytes);
+        }
     }
     match (kernels, copies) {
         (false, false) => Queued::Nothing,
         (true, false) => Queued::Kernels,
         (false, true) => Queued::Copies,
-        (true, true) => Queued::Both,
+        (true, true) => Queued::Both(bytes),
     }
 }
 

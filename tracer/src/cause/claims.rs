@@ -3,6 +3,7 @@
 use super::context::Context;
 use super::entry::{Claim, Unless};
 use super::files;
+use super::jobs::role;
 use super::kernel_stacks::Sleep;
 use super::user_stacks;
 use super::waits::mount;
@@ -19,10 +20,10 @@ pub(crate) fn of_wait(
     class: Option<Sleep>,
     call: Option<&CudaCall>,
 ) -> Option<Claim> {
-    let ioctl = is_nvidia_ioctl(context, off);
-    if ioctl && let Some(holder) = driver_lock_holder(context, off, last) {
-        return Some(Claim::new(Mechanism::DriverLock, Some(holder)));
+    if let Some(claim) = of_driver_lock(context, off, last) {
+        return Some(claim);
     }
+    let ioctl = is_nvidia_ioctl(context, off);
     if let Some(claim) = call.and_then(|c| of_call(context, c).or_else(|| of_launch(context, thread, c))) {
         return Some(claim);
     }
@@ -61,6 +62,12 @@ pub(crate) fn of_wait(
         culprit: mount(off, None),
         unless: Unless::Storage,
     })
+}
+
+/// The claim of a wait for the driver's lock, which another process held; inside whatever call.
+pub(crate) fn of_driver_lock(context: &Context<'_>, off: &OffCpu, last: &OffCpu) -> Option<Claim> {
+    let holder = is_nvidia_ioctl(context, off).then(|| driver_lock_holder(context, off, last))??;
+    Some(Claim::new(Mechanism::DriverLock, Some(holder)))
 }
 
 /// The claim of any stretch inside an allocate, free or load call.
@@ -155,7 +162,9 @@ fn driver_lock_holder(context: &Context<'_>, off: &OffCpu, last: &OffCpu) -> Opt
 fn holder(context: &Context<'_>, last: &OffCpu) -> Option<Culprit> {
     let waker = last.waker.as_ref().filter(|w| w.context != WakerContext::Interrupt)?;
     let thread = context.thread(waker.thread?)?;
-    Some(Culprit { kind: CulpritKind::Lock, name: format!("held by {}", process_name(thread)) })
+    // Within a process its name says nothing.
+    let name = if waker.pid == last.pid { role(&thread.comm) } else { process_name(thread) };
+    Some(Culprit { kind: CulpritKind::Lock, name: format!("held by {name}") })
 }
 
 fn lock(name: &str) -> Option<Culprit> {
@@ -190,7 +199,8 @@ fn is_mutex(off: &OffCpu) -> bool {
 /// By the functions it waits in where they have names; else by the shape of CPython's wait: several threads
 /// of one process on one word, again and again for the switch interval of 5 ms.
 fn is_interpreter_lock(context: &Context<'_>, thread: &Thread, off: &OffCpu) -> bool {
-    user_stacks::waits_for_interpreter_lock(&context.frames(off.user_stack))
+    let by_name = || user_stacks::waits_for_interpreter_lock(&context.frames(off.user_stack));
+    context.verdicts.interpreter_lock(off.user_stack, by_name)
         || off.syscall.as_ref().is_some_and(|call| {
             i64::from(call.nr) == libc::SYS_futex
                 && call.args[1] & FUTEX_COMMAND == FUTEX_WAIT_BITSET

@@ -5,6 +5,7 @@ use super::files::{self, Kind};
 use super::kernel_locks;
 use super::kernel_stacks::{self, Sleep};
 use super::syscalls::{self, Call};
+use crate::timeline::Thread;
 use crate::trace::{File, OffCpu, State};
 
 pub(crate) fn classify(context: &Context<'_>, off: &OffCpu) -> Option<Sleep> {
@@ -12,9 +13,10 @@ pub(crate) fn classify(context: &Context<'_>, off: &OffCpu) -> Option<Sleep> {
     if off.state == State::Stopped {
         return Some(Sleep::Stopped);
     }
-    let slept = kernel_stacks::sleep(&context.frames(off.kernel_stack));
+    let slept =
+        context.verdicts.sleep(off.kernel_stack, || kernel_stacks::sleep(&context.frames(off.kernel_stack)));
     let lock = kernel_locks::ended(context, off).then_some(Sleep::KernelLock);
-    let class = slept.into_iter().chain(lock).min().or_else(|| by_call(off, file));
+    let class = slept.into_iter().chain(lock).min().or_else(|| by_call(context, off, file));
     match (class, file) {
         // Page-cache waits look alike on every file system; the file tells whose they are.
         (Some(Sleep::Block), Some(file)) if files::is_fuse(file) => Some(Sleep::Fuse),
@@ -23,9 +25,10 @@ pub(crate) fn classify(context: &Context<'_>, off: &OffCpu) -> Option<Sleep> {
     }
 }
 
-fn by_call(off: &OffCpu, file: Option<&File>) -> Option<Sleep> {
+fn by_call(context: &Context<'_>, off: &OffCpu, file: Option<&File>) -> Option<Sleep> {
     match &off.syscall {
-        None => Some(Sleep::Block),
+        None if in_user_code(context, off) => Some(Sleep::Block),
+        None => None,
         Some(call) => of_call(syscalls::family(call.nr), file),
     }
 }
@@ -57,7 +60,7 @@ pub(crate) fn of_call(call: Call, file: Option<&File>) -> Option<Sleep> {
         Call::Child => Some(Sleep::Child),
         Call::IoUring => Some(Sleep::IoUring),
         Call::SysvIpc => Some(Sleep::SysvIpc),
-        Call::Ioctl | Call::Other => None,
+        Call::Ioctl | Call::Signal | Call::SignalWait | Call::Other => None,
     }
 }
 
@@ -71,7 +74,20 @@ fn on_storage(file: Option<&File>) -> Sleep {
 
 /// Whether it waits in a page fault rather than in the call's own read.
 pub(crate) fn in_fault(context: &Context<'_>, off: &OffCpu) -> bool {
-    off.syscall.is_none() || kernel_stacks::in_fault(&context.frames(off.kernel_stack))
+    let faulting = || kernel_stacks::in_fault(&context.frames(off.kernel_stack));
+    (off.syscall.is_none() && in_user_code(context, off))
+        || context.verdicts.in_fault(off.kernel_stack, faulting)
+}
+
+/// Kernel threads and io_uring's workers make no system calls, so having made none says nothing of them; nor does it of
+/// a wait of which neither end was seen.
+fn in_user_code(context: &Context<'_>, off: &OffCpu) -> bool {
+    let unseen = off.cut_start && off.cut_end;
+    !unseen && !context.thread(off.thread).is_some_and(without_calls)
+}
+
+pub(crate) fn without_calls(thread: &Thread) -> bool {
+    thread.kernel_thread || thread.comm.starts_with("iou-")
 }
 
 pub(crate) fn call_of(off: &OffCpu) -> Call {

@@ -6,12 +6,15 @@ use std::rc::Rc;
 
 use crate::idle::{DeviceMap, On};
 use crate::timeline::{NamedFrame, Thread, Timeline};
-use crate::trace::{CudaCall, CudaFamily, File, FileId, Ns, OffCpu, Span, StackId, ThreadKey, WakerContext};
+use crate::trace::{
+    CudaCall, CudaFamily, File, FileId, Ns, OffCpu, Polled, Socket, Span, StackId, ThreadKey, WakerContext,
+};
 
 use super::jobs::Jobs;
 use super::schedule::Shares;
 use super::user_stacks::{self, Work};
-use super::{files, running};
+use super::verdicts::Verdicts;
+use super::{Mechanism, files, running, team};
 
 /// By the indices of the two ticks.
 type TickShares = HashMap<(usize, usize), Option<Rc<Shares>>>;
@@ -39,14 +42,24 @@ pub(crate) struct Context<'a> {
     shares: RefCell<TickShares>,
     /// Processes that listen, or read from a connection they accepted, with the file.
     servers: BTreeMap<u32, FileId>,
+    /// Processes that waited on a connection they made themselves.
+    clients: BTreeSet<u32>,
+    /// Processes that waited on `/dev/fuse`.
+    daemons: BTreeSet<u32>,
     label_by_stacks: RefCell<HashMap<(StackId, StackId), Option<usize>>>,
     labels: RefCell<Vec<Work>>,
+    pub verdicts: Verdicts,
     pools: RefCell<BTreeMap<u32, Option<(String, usize)>>>,
+    teams: RefCell<BTreeMap<u32, Rc<Vec<ThreadKey>>>>,
+    faults: RefCell<BTreeMap<ThreadKey, Mechanism>>,
     /// Devices that threads submit to.
     feeds: BTreeMap<ThreadKey, On>,
     /// First launch of each function or graph, by process, context and handle.
     launched: BTreeMap<(u32, u64, u64), Ns>,
 }
+
+/// `/dev/fuse`: the miscellaneous devices' major, minor 229.
+const DEV_FUSE: u32 = 10 << 20 | 229;
 
 /// CPython's default switch interval, with what a timer's slack and a busy processor add.
 const SWITCH_INTERVAL: std::ops::RangeInclusive<u64> = 4_900_000..=6_500_000;
@@ -67,9 +80,14 @@ impl<'a> Context<'a> {
             disks: BTreeMap::new(),
             shares: RefCell::default(),
             servers: BTreeMap::new(),
+            clients: BTreeSet::new(),
+            daemons: BTreeSet::new(),
             label_by_stacks: RefCell::default(),
             labels: RefCell::default(),
+            verdicts: Verdicts::default(),
             pools: RefCell::default(),
+            teams: RefCell::default(),
+            faults: RefCell::default(),
             feeds: BTreeMap::new(),
             launched: BTreeMap::new(),
         };
@@ -134,6 +152,9 @@ impl<'a> Context<'a> {
             word.1 += u32::from(timed_out && slept.is_some_and(|s| SWITCH_INTERVAL.contains(&s)));
         }
         let Some(id) = off.file else { return };
+        if self.timeline.files.get(&id).is_some_and(|f| f.rdev == DEV_FUSE) {
+            self.daemons.insert(off.pid);
+        }
         let seen = self.descriptors.entry((off.pid, call.args[0])).or_default();
         if seen.last().is_none_or(|&(_, last)| last != id) {
             seen.push((off.left, id));
@@ -141,6 +162,9 @@ impl<'a> Context<'a> {
         let Some(socket) = self.timeline.files.get(&id).and_then(|f| f.socket.as_ref()) else { return };
         if socket.state == files::LISTEN || self.is_accepted(&socket.local) {
             self.servers.entry(off.pid).or_insert(id);
+        }
+        if self.is_outgoing(socket) {
+            self.clients.insert(off.pid);
         }
         if !socket.local.is_empty() && !socket.peer.is_empty() {
             self.connections.entry((socket.local.clone(), socket.peer.clone())).or_insert(key);
@@ -200,6 +224,23 @@ impl<'a> Context<'a> {
         self.timeline.files.get(self.servers.get(&pid)?)
     }
 
+    /// What the epoll descriptor of a wait watches, where that was seen.
+    pub(crate) fn polled(&self, off: &OffCpu) -> Option<&'a Polled> {
+        let call = off.syscall.as_ref().filter(|c| Polled::CALLS.contains(&i64::from(c.nr)))?;
+        let fd = call.args[0];
+        self.timeline.polled.iter().rev().find(|p| p.pid == off.pid && u64::from(p.fd) == fd)
+    }
+
+    /// Whether a process waited on a connection it made itself.
+    pub(crate) fn asks(&self, pid: u32) -> bool {
+        self.clients.contains(&pid)
+    }
+
+    /// A connection to a peer that was not accepted here.
+    pub(crate) fn is_outgoing(&self, socket: &Socket) -> bool {
+        !socket.peer.is_empty() && socket.state != files::LISTEN && !self.is_accepted(&socket.local)
+    }
+
     /// The number of a CPU sample's label.
     pub(crate) fn label_of(&self, kernel_stack: StackId, user_stack: StackId) -> Option<usize> {
         let key = (kernel_stack, user_stack);
@@ -238,6 +279,32 @@ impl<'a> Context<'a> {
         let pool = threads.into_iter().max_by(|a, b| a.1.cmp(&b.1).then(b.0.cmp(&a.0))).filter(|p| p.1 > 1);
         self.pools.borrow_mut().insert(pid, pool.clone());
         pool
+    }
+
+    /// Threads of a process that were sampled in a team.
+    pub(crate) fn team(&self, pid: u32) -> Rc<Vec<ThreadKey>> {
+        if let Some(team) = self.teams.borrow().get(&pid) {
+            return Rc::clone(team);
+        }
+        let of_it = |&&key: &&ThreadKey| self.thread(key).is_some_and(|t| team::is_member(self, t));
+        let team: Rc<Vec<ThreadKey>> = Rc::new(self.process(pid).iter().filter(of_it).copied().collect());
+        self.teams.borrow_mut().insert(pid, Rc::clone(&team));
+        team
+    }
+
+    /// Whether a process was seen to wait for requests to a file system that it serves.
+    pub(crate) fn serves_files(&self, pid: u32) -> bool {
+        self.daemons.contains(&pid)
+    }
+
+    /// What a thread's short waits in faults are put down to, found out once.
+    pub(crate) fn faults(&self, thread: ThreadKey, find: impl FnOnce() -> Mechanism) -> Mechanism {
+        if let Some(&known) = self.faults.borrow().get(&thread) {
+            return known;
+        }
+        let found = find();
+        self.faults.borrow_mut().insert(thread, found);
+        found
     }
 
     /// The file last seen behind a descriptor of a process before `at`, else the first one after.

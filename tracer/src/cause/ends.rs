@@ -5,11 +5,12 @@ use std::sync::Arc;
 use super::calls::Queued;
 use super::classify;
 use super::context::Context;
-use super::entry::{Entry, Step, scale};
+use super::entry::{Claim, Entry, Step, Unless, scale};
 use super::files;
 use super::kernel_stacks::Sleep;
+use super::place::Place;
 use super::syscalls::Call;
-use super::walk::{Place, Walker};
+use super::walk::Walker;
 use super::{Mechanism, calls, syscalls};
 use crate::timeline::{ShortWait, Thread};
 use crate::trace::{CopyDirection, CudaCall, CudaFamily, Ns, Span, ThreadKey};
@@ -28,20 +29,35 @@ impl Walker<'_> {
     ) -> Vec<Entry> {
         let call = syscalls::family(short.syscall);
         let file = self.context.descriptor(thread.pid, short.arg0, span.end);
+        let fault = short.syscall < 0 && !classify::without_calls(thread);
         let class = if short.syscall < 0 { Some(Sleep::Block) } else { classify::of_call(call, file) };
         let name = if short.syscall < 0 { "page fault".into() } else { syscalls::name(short.syscall) };
         let own = step(thread.key, "blocked", &format!("short waits in {name}"));
+        let waker = short.waker.and_then(|w| self.context.thread(w));
+        let culprit = file.and_then(files::directory_of);
+        // Of a short wait neither file nor stack is known, and the waker may be whom an interrupt came over. Whoever
+        // serves file systems does not merely happen to be there.
+        let served = matches!(class, Some(Sleep::Block | Sleep::Fuse))
+            && waker.is_some_and(|w| w.pid != thread.pid && self.context.serves_files(w.pid));
+        let class = if served { Some(Sleep::Fuse) } else { class };
         let storage =
-            matches!(class, Some(Sleep::Block | Sleep::Write | Sleep::Fuse | Sleep::RemoteFs | Sleep::Timer));
+            matches!(class, Some(Sleep::Block | Sleep::Write | Sleep::RemoteFs | Sleep::Timer)) && !served;
         if let Some(giver) = short.waker.filter(|&w| !storage && self.context.recorded(w).is_some()) {
             let entries = scale(&self.cached(thread, giver, span, place), short.ns);
             let own = Step { waits_for: Some(giver), ..own };
-            return entries.into_iter().map(|e| e.behind(own.clone(), (0, 0), None)).collect();
+            let claim = served.then(|| Claim {
+                mechanism: Mechanism::NetworkFs,
+                culprit: culprit.clone(),
+                unless: Unless::Storage,
+            });
+            return entries.into_iter().map(|e| e.behind(own.clone(), (0, 0), claim.as_ref())).collect();
         }
-        let culprit = file.and_then(files::directory_of);
         let leaf = |mechanism, culprit| vec![Entry::leaf(short.ns, mechanism, culprit, own.clone())];
         match class {
-            Some(Sleep::Block) if short.syscall < 0 => leaf(Mechanism::StorageFault, None),
+            Some(Sleep::Block) if fault => {
+                let find = || faults_for(&self.context, thread);
+                leaf(self.context.faults(thread.key, find), None)
+            }
             Some(Sleep::Block) if call == Call::Metadata => leaf(Mechanism::StorageMetadata, None),
             Some(Sleep::Block) => leaf(Mechanism::StorageRead, culprit),
             Some(Sleep::Write) => leaf(Mechanism::StorageWrite, culprit),
@@ -55,6 +71,37 @@ impl Walker<'_> {
             )],
         }
     }
+}
+
+/// What a thread's faults wait for when they are too short for records: what its longer ones do, and its samples.
+fn faults_for(context: &Context<'_>, thread: &Thread) -> Mechanism {
+    let (mut swap, mut file, mut lock) = (0_u64, 0_u64, 0_u64);
+    for off in thread.off_cpu.iter().filter(|o| o.syscall.is_none()) {
+        match classify::classify(context, off) {
+            Some(Sleep::Swap) => swap = swap.saturating_add(off.ran.saturating_sub(off.left)),
+            Some(Sleep::Block) => file = file.saturating_add(off.ran.saturating_sub(off.left)),
+            Some(Sleep::KernelLock) => lock = lock.saturating_add(off.ran.saturating_sub(off.left)),
+            _ => {}
+        }
+    }
+    for sample in &thread.samples {
+        let label = context.label_of(sample.kernel_stack, sample.user_stack);
+        let ns = context.timeline.host.sample_period_ns.saturating_mul(sample.periods.max(1).into());
+        match label.and_then(|l| context.label(l)).map(|work| work.mechanism) {
+            Some(Mechanism::MemorySwap) => swap = swap.saturating_add(ns),
+            Some(Mechanism::StorageFault) => file = file.saturating_add(ns),
+            _ => {}
+        }
+    }
+    let (_, _, most) = [
+        (file, 2, Mechanism::StorageFault),
+        (swap, 1, Mechanism::MemorySwap),
+        (lock, 0, Mechanism::LockKernel),
+    ]
+    .into_iter()
+    .max()
+    .unwrap_or((0, 2, Mechanism::StorageFault));
+    most
 }
 
 /// What running inside a driver call means, where the call itself says it.
@@ -110,7 +157,7 @@ pub(super) fn inside_synchronise(
     call: &CudaCall,
 ) -> Entry {
     let own = step(thread.key, WAITS_FOR_DEVICE, &format!("inside {}", call.name));
-    let entry = match idle_to.map(|end| device_idle(context, thread, end, call)) {
+    let entry = match idle_to.map(|end| device_idle(context, thread, end, ns, call)) {
         Some(Ok(mechanism)) => Entry::leaf(ns, mechanism, None, own),
         Some(Err(reason)) => Entry::unexplained(ns, reason, own),
         None => {
@@ -121,12 +168,16 @@ pub(super) fn inside_synchronise(
     entry.with_stacks(0, call.user_stack)
 }
 
-/// Why the device is idle up to `end` while a call waits for it: it is the call's own copy, or the device has
+/// The slowest link that copies go over, a single lane of the first generation of PCIe: what takes longer was no copy.
+const MOST_NS_PER_BYTE: u64 = 4;
+
+/// Why the device is idle for `ns` up to `end` while a call waits for it: it is the call's own copy, or the device has
 /// yet to begin what is queued.
 fn device_idle(
     context: &Context<'_>,
     thread: &Thread,
     end: Ns,
+    ns: u64,
     call: &CudaCall,
 ) -> Result<Mechanism, String> {
     let copy = call.family == CudaFamily::Copy;
@@ -137,9 +188,11 @@ fn device_idle(
     match calls::queued(context, thread, call) {
         Queued::Nothing | Queued::Copies if copy => Ok(Mechanism::CopyTransfer),
         Queued::Copies => Ok(Mechanism::CopyTransfer),
+        // Kernels run once they can, so what they wait for is the copies, if those can take so long.
+        Queued::Both(bytes) if ns <= bytes.saturating_mul(MOST_NS_PER_BYTE) => Ok(Mechanism::CopyTransfer),
         Queued::Kernels if !copy => Ok(Mechanism::DeviceGap),
         Queued::Nothing => Err(format!("the host waited in {} while the device reads idle", call.name)),
-        Queued::Kernels | Queued::Both => Err(format!(
+        Queued::Kernels | Queued::Both(_) => Err(format!(
             "the host waited in {} for kernels and copies; which of them the device had yet to begin is not known",
             call.name
         )),

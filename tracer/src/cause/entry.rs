@@ -154,6 +154,34 @@ pub(crate) fn join(entries: impl IntoIterator<Item = Entry>) -> Vec<Entry> {
     joined.into_iter().map(|(key, (ns, shown, importing))| Entry { key, ns, shown, importing }).collect()
 }
 
+/// Shares of one item whose whole chains are kept: of one next to the device, and of those behind it ever fewer.
+const WHOLE_CHAINS: usize = 256;
+const LEAST_WHOLE_CHAINS: usize = 16;
+
+/// Of many shares the small ones lose the middle of their chains, so that they become few. Nothing of what they are
+/// put down to is lost.
+pub(crate) fn thin(entries: Vec<Entry>, depth: usize) -> Vec<Entry> {
+    let whole = WHOLE_CHAINS
+        .checked_shr(u32::try_from(depth).unwrap_or(u32::MAX))
+        .unwrap_or(0)
+        .max(LEAST_WHOLE_CHAINS);
+    if entries.len() <= whole {
+        return entries;
+    }
+    let mut by_size: Vec<u64> = entries.iter().map(|e| e.ns).collect();
+    by_size.sort_unstable_by(|a, b| b.cmp(a));
+    let least = by_size[whole];
+    let shorten = |mut entry: Entry| {
+        let links = entry.key.steps.len();
+        if entry.ns <= least && links > 2 {
+            entry.key.steps.drain(1..links - 1);
+            entry.shown.stacks.drain(1..links - 1);
+        }
+        entry
+    };
+    join(entries.into_iter().map(shorten))
+}
+
 /// The same shares, summing to `mass`.
 pub(crate) fn scale(entries: &[Entry], mass: u64) -> Vec<Entry> {
     let weights: Vec<u64> = entries.iter().map(|e| e.ns).collect();
@@ -168,4 +196,36 @@ pub(crate) fn scale(entries: &[Entry], mass: u64) -> Vec<Entry> {
             Entry { key: entry.key.clone(), ns, shown, importing: entry.importing }
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_shares_become_few_and_keep_what_they_are_put_down_to() {
+        let step = |tid: u32| Step {
+            thread: ThreadKey { tid, start_ticks: 1 },
+            state: "blocked",
+            what: "waits".into(),
+            waits_for: None,
+        };
+        let entry = |i: u32| {
+            let leaf = if i.is_multiple_of(2) { Mechanism::StorageRead } else { Mechanism::LockGil };
+            let middle = 10 + i;
+            let entry = Entry::leaf(u64::from(i) + 1, leaf, None, step(1)).behind(step(middle), (0, 0), None);
+            entry.behind(step(2), (0, 0), None)
+        };
+        let entries: Vec<Entry> = (0..5_000).map(entry).collect();
+        let sum = |entries: &[Entry], leaf| {
+            entries.iter().filter(|e| e.key.leaf == leaf).map(|e| e.ns).sum::<u64>()
+        };
+        let thinned = thin(entries.clone(), 0);
+        assert!(thinned.len() <= WHOLE_CHAINS + 2, "{}", thinned.len());
+        for leaf in [Mechanism::StorageRead, Mechanism::LockGil] {
+            assert_eq!(sum(&thinned, leaf), sum(&entries, leaf));
+        }
+        assert!(thinned.iter().all(|e| e.key.steps.len() == e.shown.stacks.len()));
+        assert!(thinned.iter().any(|e| e.ns == 5_000 && e.key.steps.len() == 3));
+    }
 }

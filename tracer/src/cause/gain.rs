@@ -2,15 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use super::merge::seconds;
+use super::steps::steps;
 use super::terms::{FEEDER, Term, terms};
 use super::walk::Walker;
-use super::{Cause, Mechanism};
+use super::{Cause, Mechanism, Stage};
 use crate::idle::DeviceIdle;
 use crate::timeline::apportion;
-use crate::trace::ThreadKey;
 
 /// Below this share of the stretch the largest term explains too little for the law to speak.
 const COVERED_PERCENT: u64 = 90;
+/// Terms that are named, the longest first.
+const SHOWN_TERMS: usize = 5;
 
 /// Fills `gain_ns` of all causes, and says in `note` how it was found.
 pub(crate) fn fill(walker: &Walker<'_>, idle: &DeviceIdle, causes: &mut [Cause]) {
@@ -25,28 +28,27 @@ pub(crate) fn fill(walker: &Walker<'_>, idle: &DeviceIdle, causes: &mut [Cause])
         return;
     }
     let stretch = idle.window.len().saturating_sub(idle.unknown_ns);
-    let mut terms = feeder(idle).map(|f| terms(walker, idle, f)).unwrap_or_default();
+    let feeder = idle.main_feeder();
+    let mut terms = feeder.map(|f| terms(walker, idle, f)).unwrap_or_default();
     let ns_of = |causes: &[Cause], members: &[usize]| members.iter().map(|&i| causes[i].ns).sum::<u64>();
     for (&mechanism, members) in &by_mechanism {
         add_missing(&mut terms, mechanism, ns_of(causes, members));
     }
+    let steps = feeder.and_then(|key| walker.context.thread(key)).map_or(0, |t| steps(t, idle.window).len());
     let period = largest(&terms, None);
     let covered = u128::from(period) * 100 >= u128::from(stretch) * u128::from(COVERED_PERCENT);
     for (mechanism, members) in by_mechanism {
+        let without = largest(&terms, Some(mechanism));
+        let by_law = (period - without).min(idle.idle_ns);
+        let told = Told { terms: &terms, stretch, steps, mechanism };
         let note = if covered {
-            let gain = (period - largest(&terms, Some(mechanism))).min(idle.idle_ns);
             let weights: Vec<u64> = members.iter().map(|&i| causes[i].ns).collect();
-            for (&i, part) in members.iter().zip(apportion(gain, &weights)) {
+            for (&i, part) in members.iter().zip(apportion(by_law, &weights)) {
                 causes[i].gain_ns = part;
             }
-            match next_bottleneck(&terms, mechanism) {
-                Some(name) => format!("gain by the operational law; without it the next limit is: {name}"),
-                None => "gain by the operational law".to_owned(),
-            }
+            told.by_law()
         } else {
-            format!(
-                "no part of the pipeline fills {COVERED_PERCENT} % of the window, so the gain is taken to be the time itself"
-            )
+            told.by_time(by_law.min(ns_of(causes, &members)))
         };
         for i in members {
             // A claimed chain whose end is not explained keeps its reason in front.
@@ -58,28 +60,17 @@ pub(crate) fn fill(walker: &Walker<'_>, idle: &DeviceIdle, causes: &mut [Cause])
     }
 }
 
-/// The thread that ended most of the idle time.
-fn feeder(idle: &DeviceIdle) -> Option<ThreadKey> {
-    let mut ended: BTreeMap<ThreadKey, u64> = BTreeMap::new();
-    for placed in &idle.placed {
-        if let Some(feeder) = placed.feeder {
-            *ended.entry(feeder).or_default() += placed.span.len();
-        }
-    }
-    for unplaced in &idle.unplaced {
-        if let Some(feeder) = unplaced.feeder {
-            *ended.entry(feeder).or_default() += unplaced.ns;
-        }
-    }
-    ended.into_iter().max_by(|a, b| a.1.cmp(&b.1).then(b.0.cmp(&a.0))).map(|(key, _)| key)
-}
-
-/// A mechanism that no term knows (back-to-back launches, or a run after a synchronise, look like any running)
-/// lies on the feeder's path for as long as the ledger says.
+/// A mechanism that no term knows lies on the feeder's path for as long as the ledger says; so do those that are its
+/// alone, of which a term may know a part: back-to-back launches and a run after a synchronise look like any running,
+/// and of what happens inside a synchronise only the ledger knows.
 fn add_missing(terms: &mut [Term], mechanism: Mechanism, ns: u64) {
+    let feeders = matches!(mechanism.stage(), Stage::Copy | Stage::Launch);
     let known = terms.iter().any(|t| t.removable.get(&mechanism).is_some_and(|&r| r > 0));
-    if !known && let Some(path) = terms.iter_mut().find(|t| t.name == FEEDER) {
-        path.removable.insert(mechanism, ns.min(path.ns));
+    if (feeders || !known)
+        && let Some(path) = terms.iter_mut().find(|t| t.name == FEEDER)
+    {
+        let known = path.removable.entry(mechanism).or_default();
+        *known = (*known).max(ns.min(path.ns));
     }
 }
 
@@ -88,14 +79,57 @@ fn largest(terms: &[Term], without: Option<Mechanism>) -> u64 {
     terms.iter().map(|t| t.without(without)).max().unwrap_or(0)
 }
 
-fn next_bottleneck(terms: &[Term], without: Mechanism) -> Option<&str> {
+/// What the law was fed with, in words.
+struct Told<'t> {
+    terms: &'t [Term],
+    stretch: u64,
+    /// 0 where none are seen.
+    steps: usize,
+    mechanism: Mechanism,
+}
+
+impl Told<'_> {
+    fn by_law(&self) -> String {
+        let each = match self.steps {
+            0 => format!("in {}", seconds(self.stretch)),
+            n => format!("a step ({n} of {})", self.length(self.stretch)),
+        };
+        let mut terms: Vec<&Term> = self.terms.iter().filter(|t| t.ns > 0).collect();
+        terms.sort_by_key(|t| std::cmp::Reverse(t.ns));
+        let needs: Vec<String> =
+            terms.iter().take(SHOWN_TERMS).map(|t| format!("{} {}", t.name, self.length(t.ns))).collect();
+        let next = match next_bottleneck(self.terms, self.mechanism) {
+            Some(term) => {
+                let left = term.without(Some(self.mechanism));
+                format!("without {} the longest is {}, {}", self.mechanism, term.name, self.length(left))
+            }
+            None => format!("without {} nothing is left to wait for", self.mechanism),
+        };
+        format!("gain by the operational law; {each} needs of {}; {next}", needs.join(", of "))
+    }
+
+    /// `least`: what the law would give.
+    fn by_time(&self, least: u64) -> String {
+        format!(
+            "no part of the pipeline fills {COVERED_PERCENT} % of the window, so the gain is taken to be the time itself; \
+             by the operational law at least {}",
+            seconds(least)
+        )
+    }
+
+    fn length(&self, ns: u64) -> String {
+        seconds(ns / u64::try_from(self.steps).unwrap_or(u64::MAX).max(1))
+    }
+}
+
+fn next_bottleneck(terms: &[Term], without: Mechanism) -> Option<&Term> {
     let mut best: Option<&Term> = None;
     for term in terms {
         if best.is_none_or(|b| term.without(Some(without)) > b.without(Some(without))) {
             best = Some(term);
         }
     }
-    best.filter(|t| t.without(Some(without)) > 0).map(|t| t.name.as_str())
+    best.filter(|t| t.without(Some(without)) > 0)
 }
 
 #[cfg(test)]

@@ -22,9 +22,12 @@ pub(crate) struct Gap {
 /// Every gap of a device, placed ones first, then what could not be placed.
 pub(crate) fn gaps(walker: &Walker<'_>, idle: &DeviceIdle) -> Vec<Gap> {
     let mut gaps = Vec::with_capacity(idle.placed.len() + idle.unplaced.len());
-    let mut previous = idle.window.start;
+    let (mut previous, mut busy) = (idle.window.start, 0);
     for placed in &idle.placed {
-        let busy = placed.span.start.saturating_sub(previous);
+        // Pieces that touch are one gap, known in two ways.
+        if placed.span.start > previous || previous == idle.window.start {
+            busy = placed.span.start.saturating_sub(previous);
+        }
         gaps.push(placed_gap(walker, idle.device, placed, busy));
         previous = placed.span.end;
     }

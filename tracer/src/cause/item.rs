@@ -5,7 +5,8 @@
 use super::claims::is_lock;
 use super::classify::classify;
 use super::context::Context;
-use super::waits::{last_piece, same_object};
+use super::kernel_stacks::Sleep;
+use super::waits::{by_signal, last_piece, same_object};
 use crate::timeline::{GivenWait, Thread};
 use crate::trace::{Ns, OffCpu, Span, State, ThreadKey, WakerContext};
 
@@ -46,12 +47,42 @@ pub(crate) fn item(
     if let Some(at) = last_delivery(giver, successor, last, wait, end, start) {
         start = start.max(at);
     }
+    if let Some(at) = acquired(context, giver, successor, wait, end, start) {
+        start = start.max(at);
+    }
     if let Some(born) = giver.born.filter(|&b| b > start && b < end) {
         // Before its birth the creator worked for the same wait.
         start = if waited < born { waited.max(start) } else { born };
     }
     let beyond = start == floor && floor > 0;
     Item { span: Span::new(start.min(end.saturating_sub(1)), end), beyond }
+}
+
+/// Of a wait for a lock: when the giver last had to wait for the same one. It held it since.
+fn acquired(
+    context: &Context<'_>,
+    giver: &Thread,
+    successor: &Thread,
+    wait: &OffCpu,
+    end: Ns,
+    start: Ns,
+) -> Option<Ns> {
+    let class = classify(context, wait);
+    if !is_lock(context, successor, wait, class) {
+        return None;
+    }
+    let before = giver.off_cpu.partition_point(|o| o.left < end);
+    let earlier = giver.off_cpu[..before].iter().rev().take(SEARCHED).take_while(|o| o.ran > start);
+    let same = |off: &OffCpu| {
+        let its_class = classify(context, off);
+        its_class == class
+            && (class == Some(Sleep::KernelLock) || same_object(off, wait))
+            && is_lock(context, giver, off, its_class)
+    };
+    earlier
+        .filter_map(|off| Some((off.woken.filter(|&woken| woken <= end)?, off)))
+        .find(|(_, off)| same(off))
+        .map(|w| w.0)
 }
 
 /// The last earlier wake-up of the successor by this thread on the same object; where there is none, on any
@@ -87,7 +118,7 @@ fn last_delivery(
 }
 
 /// The end of the giver's last wait that a thread nearer the device ended, itself or through a thread that only
-/// passed the request on.
+/// passed the request on; or that a signal cut short, before the request had come.
 fn last_request(
     context: &Context<'_>,
     giver: &Thread,
@@ -97,7 +128,7 @@ fn last_request(
 ) -> Option<Ns> {
     ended_waits(context, giver, end)
         .take_while(|wait| wait.woken > start)
-        .find(|wait| nearer.contains(&wait.by) || relayed(context, giver, wait, nearer))
+        .find(|wait| wait.signal || nearer.contains(&wait.by) || relayed(context, giver, wait, nearer))
         .map(|wait| wait.woken)
 }
 
@@ -106,6 +137,8 @@ struct Ended {
     left: Ns,
     woken: Ns,
     by: ThreadKey,
+    /// By a signal: it waited for something that had not come.
+    signal: bool,
 }
 
 /// The thread's waits that other threads ended up to `end`, the last one first. Locks are left out: who releases
@@ -123,12 +156,14 @@ fn ended_waits<'t>(
         .filter(|(_, o)| !matches!(o.state, State::Preempted | State::Yielded))
         .filter_map(move |(i, off)| {
             let woken = off.woken.filter(|&w| w <= end)?;
-            let waker = thread.off_cpu[last_piece(thread, i)].waker.as_ref()?;
+            let last = &thread.off_cpu[last_piece(thread, i)];
+            let waker = last.waker.as_ref()?;
             let by = waker.thread.filter(|_| waker.context != WakerContext::Interrupt)?;
             (!is_lock(context, thread, off, classify(context, off))).then_some(Ended {
                 left: off.left,
                 woken,
                 by,
+                signal: off.state != State::Stopped && by_signal(last),
             })
         })
 }

@@ -33,7 +33,8 @@ pub(super) fn ended(context: &Context<'_>, off: &OffCpu) -> bool {
     off.waker
         .as_ref()
         .filter(|waker| waker.context == WakerContext::Task)
-        .is_some_and(|waker| lets_go(&context.frames(waker.kernel_stack)))
+        .map(|waker| waker.kernel_stack)
+        .is_some_and(|stack| context.verdicts.lets_go(stack, || lets_go(&context.frames(stack))))
 }
 
 fn lets_go(frames: &[NamedFrame]) -> bool {

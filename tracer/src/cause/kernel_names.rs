@@ -15,6 +15,7 @@ fn row<C: Copy + Ord>(table: &[(&str, C)], name: &str) -> Option<C> {
 fn matches(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
+        Some(("", rest)) => name.ends_with(rest),
         Some((head, "")) => name.starts_with(head),
         Some((head, rest)) => {
             name.starts_with(head) && name[head.len()..].contains(rest.trim_end_matches('*'))
@@ -25,4 +26,19 @@ fn matches(pattern: &str, name: &str) -> bool {
 /// The name without what the compiler appended.
 pub(super) fn bare(name: &str) -> &str {
     name.split('.').next().unwrap_or(name)
+}
+
+/// A kernel stack of these functions.
+#[cfg(test)]
+pub(super) fn frames(names: &[&str]) -> Vec<NamedFrame> {
+    names
+        .iter()
+        .map(|&n| NamedFrame {
+            name: n.into(),
+            module: "[kernel]".into(),
+            file: None,
+            line: None,
+            resolved: true,
+        })
+        .collect()
 }

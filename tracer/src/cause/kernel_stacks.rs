@@ -80,6 +80,10 @@ const SLEEPS: &[(&str, Sleep)] = &[
     ("swap_read_folio*", S::Swap),
     ("swap_readpage", S::Swap),
     ("swapin_readahead", S::Swap),
+    ("shmem_swapin*", S::Swap),
+    ("swap_cluster_readahead", S::Swap),
+    ("swap_vma_readahead", S::Swap),
+    ("__read_swap_cache_async", S::Swap),
     ("try_to_free_pages", S::Reclaim),
     ("try_to_free_mem_cgroup_pages", S::Reclaim),
     ("do_try_to_free_pages", S::Reclaim),
@@ -250,44 +254,6 @@ const INTERRUPTS: &[(&str, Interrupt)] = &[
     ("it_real_fn", Interrupt::Timer),
 ];
 
-/// What a thread that is on the processor does inside the kernel, where that names a mechanism.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Busy {
-    Swap,
-    Reclaim,
-    /// Gets fresh memory, or gives it back: the two ends of allocating each step anew.
-    FaultZeroing,
-}
-
-const BUSY: &[(&str, Busy)] = &[
-    ("do_swap_page", Busy::Swap),
-    ("swap_read*", Busy::Swap),
-    ("try_to_free_pages", Busy::Reclaim),
-    ("try_to_free_mem_cgroup_pages", Busy::Reclaim),
-    ("shrink_*", Busy::Reclaim),
-    ("compact_zone*", Busy::Reclaim),
-    ("try_to_compact_pages", Busy::Reclaim),
-    ("isolate_*", Busy::Reclaim),
-    ("clear_page*", Busy::FaultZeroing),
-    ("clear_huge_page*", Busy::FaultZeroing),
-    ("clear_subpage*", Busy::FaultZeroing),
-    ("folio_zero_user*", Busy::FaultZeroing),
-    ("do_anonymous_page", Busy::FaultZeroing),
-    ("do_huge_pmd_anonymous_page", Busy::FaultZeroing),
-    ("__do_huge_pmd_anonymous_page", Busy::FaultZeroing),
-    ("vma_alloc_anon_folio*", Busy::FaultZeroing),
-    ("alloc_anon_folio", Busy::FaultZeroing),
-    ("exc_page_fault", Busy::FaultZeroing),
-    ("do_user_addr_fault", Busy::FaultZeroing),
-    ("handle_mm_fault", Busy::FaultZeroing),
-    ("__handle_mm_fault", Busy::FaultZeroing),
-    ("unmap_page_range", Busy::FaultZeroing),
-    ("zap_pte_range", Busy::FaultZeroing),
-    ("zap_present_*", Busy::FaultZeroing),
-    ("wp_page_copy", Busy::FaultZeroing),
-    ("do_cow_fault", Busy::FaultZeroing),
-];
-
 /// The class of the stack a thread slept in, `None` where no row matches.
 pub(crate) fn sleep(frames: &[NamedFrame]) -> Option<Sleep> {
     best(SLEEPS, frames)
@@ -296,11 +262,6 @@ pub(crate) fn sleep(frames: &[NamedFrame]) -> Option<Sleep> {
 /// What the interrupt was about, from the stack of the thread it came over.
 pub(crate) fn interrupt(frames: &[NamedFrame]) -> Option<Interrupt> {
     best(INTERRUPTS, frames)
-}
-
-/// What a sample's kernel stack shows, `None` for plain work.
-pub(crate) fn busy(frames: &[NamedFrame]) -> Option<Busy> {
-    best(BUSY, frames)
 }
 
 /// Whether the stack lies inside a page fault.
@@ -319,20 +280,8 @@ pub(crate) fn in_fault(frames: &[NamedFrame]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::kernel_names::frames;
     use super::*;
-
-    fn frames(names: &[&str]) -> Vec<NamedFrame> {
-        names
-            .iter()
-            .map(|&n| NamedFrame {
-                name: n.into(),
-                module: "[kernel]".into(),
-                file: None,
-                line: None,
-                resolved: true,
-            })
-            .collect()
-    }
 
     #[test]
     fn the_same_wait_under_old_and_new_names() {
@@ -369,9 +318,6 @@ mod tests {
         for &(pattern, class) in SLEEPS {
             let name = pattern.replace('*', "x");
             assert_eq!(sleep(&frames(&[&name])), Some(class), "{pattern}");
-        }
-        for &(pattern, class) in BUSY {
-            assert_eq!(busy(&frames(&[&pattern.replace('*', "x")])), Some(class), "{pattern}");
         }
         for &(pattern, class) in INTERRUPTS {
             assert_eq!(interrupt(&frames(&[&pattern.replace('*', "x")])), Some(class), "{pattern}");

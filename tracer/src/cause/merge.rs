@@ -15,6 +15,9 @@ use crate::trace::{FileId, StackId, ThreadKey};
 /// Frames of a stack that are shown.
 const SHOWN_FRAMES: usize = 64;
 
+/// Stands for the frames of a stack that was taken and lost.
+pub const LOST_STACK: &str = "[stack lost]";
+
 /// What a thread is in a chain: its name and its process's parent, so that the workers of one pool are one.
 type Role = (String, u32);
 
@@ -142,8 +145,7 @@ fn link(context: &Context<'_>, step: &Step, (kernel, user): (StackId, StackId)) 
         Some(other) => format!("waits for {} {} ({})", other.comm, other.key.tid, step.what),
         None => step.what.to_string(),
     };
-    let frames = context.frames(kernel);
-    let user_frames = context.frames(user);
+    let stack = shown(context, kernel).into_iter().chain(shown(context, user));
     Link {
         tid: step.thread.tid,
         pid: thread.map_or(0, |t| t.pid),
@@ -151,8 +153,25 @@ fn link(context: &Context<'_>, step: &Step, (kernel, user): (StackId, StackId)) 
         state: step.state.to_owned(),
         what,
         detail: None,
-        stack: frames.iter().chain(user_frames.iter()).take(SHOWN_FRAMES).map(|f| f.name.clone()).collect(),
+        stack: cut(stack.collect()),
     }
+}
+
+/// Says where it leaves frames out.
+fn cut(mut stack: Vec<String>) -> Vec<String> {
+    if stack.len() > SHOWN_FRAMES {
+        stack.truncate(SHOWN_FRAMES);
+        stack.push("[deeper than what is shown]".to_owned());
+    }
+    stack
+}
+
+fn shown(context: &Context<'_>, stack: StackId) -> Vec<String> {
+    if stack != 0 && !context.timeline.stacks.contains_key(&stack) {
+        return vec![LOST_STACK.to_owned()];
+    }
+    let frames = context.frames(stack);
+    frames.iter().map(|f| f.name.clone()).chain(context.timeline.beyond(stack)).collect()
 }
 
 /// What differs between the merged: who else played this link, and how many files a leaf read.

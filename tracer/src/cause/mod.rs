@@ -4,6 +4,7 @@
 //! (`waits`, `item`, `claims`), and what it ran (`running`); `merge` joins equal chains into causes and `gain`
 //! says what each would give back.
 
+mod blocked;
 mod calls;
 mod claims;
 mod classify;
@@ -13,20 +14,26 @@ mod entry;
 mod files;
 mod gain;
 mod gaps;
+mod groups;
 mod item;
 mod jobs;
+mod kernel_busy;
 mod kernel_locks;
 mod kernel_names;
 mod kernel_stacks;
 mod merge;
 mod model;
 mod nvidia;
+mod place;
 mod running;
 mod schedule;
+mod steps;
 mod syscalls;
 mod taxonomy;
+mod team;
 mod terms;
 mod user_stacks;
+mod verdicts;
 mod waits;
 mod walk;
 
@@ -35,11 +42,13 @@ mod laws;
 #[cfg(test)]
 mod tests;
 
+pub use merge::LOST_STACK;
 pub use model::*;
 
 pub(crate) use jobs::role;
 pub(crate) use merge::seconds;
 pub(crate) use nvidia::command as nvidia_command;
+pub(crate) use steps::steps;
 
 use crate::idle::DeviceIdle;
 use crate::timeline::Timeline;
@@ -51,7 +60,7 @@ use walk::Walker;
 /// `idle.placed` and `idle.unplaced` do.
 #[must_use]
 pub fn attribute(timeline: &Timeline, idle: &DeviceIdle) -> Ledger {
-    let walker = Walker::new(Context::of_device(timeline, idle.device));
+    let walker = Walker::new(Context::of_device(timeline, idle.device), idle);
     let gaps = gaps::gaps(&walker, idle);
     let mut ledger = merge::merge(&walker.context, idle.device, gaps);
     gain::fill(&walker, idle, &mut ledger.causes);

@@ -130,7 +130,8 @@ pub struct Link {
     pub what: String,
     /// Evidence that differs between merged chains (the slowest member, the device's latency), if any.
     pub detail: Option<String>,
-    /// Names, innermost first; `module+0xoffset` where there is no name.
+    /// Names, innermost first; `module+0xoffset` where there is no name, and at the end, in brackets, why the rest is
+    /// missing where it is.
     pub stack: Vec<String>,
 }
 

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::context::Context;
-use super::kernel_stacks::{self, Busy};
+use super::ends::step;
+use super::entry::Entry;
+use super::kernel_busy::{self, Busy};
 use super::user_stacks::{self, Work};
-use super::{Culprit, CulpritKind, Mechanism, calls};
+use super::{Culprit, CulpritKind, Mechanism, calls, groups};
 use crate::timeline::{Thread, apportion};
 use crate::trace::{Ns, Sample, Span, StackId};
 
@@ -18,6 +20,24 @@ pub(crate) struct Share {
     pub ns: u64,
     /// Kernel and user stack of its first sample.
     pub stacks: (StackId, StackId),
+}
+
+impl Share {
+    /// As the end of a chain in `thread`.
+    pub(crate) fn entry(self, context: &Context<'_>, thread: &Thread) -> Entry {
+        let culprit = self.work.culprit.as_ref();
+        let what = culprit.map_or_else(|| "runs code without a name".into(), |c| format!("runs {}", c.name));
+        let own = step(thread.key, "running", &what);
+        let limit = || groups::out_of_memory(context, thread);
+        let culprit = match self.work.mechanism {
+            Mechanism::MemoryReclaim => limit().or(self.work.culprit),
+            _ => self.work.culprit,
+        };
+        let entry = Entry::leaf(self.ns, self.work.mechanism, culprit, own);
+        let mut entry = entry.with_stacks(self.stacks.0, self.stacks.1);
+        entry.importing = self.work.importing;
+        entry
+    }
 }
 
 /// Splits `ns` of running time in `span` over what the samples show. Empty: nothing shows.
@@ -77,19 +97,21 @@ fn count<'s>(
 pub(crate) fn label(context: &Context<'_>, kernel_stack: StackId, user_stack: StackId) -> Option<Work> {
     let kernel = context.frames(kernel_stack);
     let user = user_stacks::work(&context.frames(user_stack));
-    let busy = kernel_stacks::busy(&kernel).map(|busy| match busy {
+    let busy = kernel_busy::busy(&kernel).map(|busy| match busy {
         Busy::Swap => Mechanism::MemorySwap,
         Busy::Reclaim => Mechanism::MemoryReclaim,
+        Busy::FileFault => Mechanism::StorageFault,
+        Busy::FileIo => kernel_busy::file_work(&kernel),
         Busy::FaultZeroing => Mechanism::MemoryFault,
     });
     if let Some(mechanism) = busy {
-        let (culprit, importing) = user.map_or((None, false), |u| (u.culprit, u.importing));
-        return Some(Work { mechanism, culprit, importing });
+        let user = user.unwrap_or_else(|| Work::of(mechanism, None));
+        return Some(Work { mechanism, spins: false, ..user });
     }
     user.or_else(|| {
         let frame = kernel.iter().find(|f| f.resolved)?;
         let culprit = Culprit { kind: CulpritKind::Function, name: format!("{} ([kernel])", frame.name) };
-        Some(Work { mechanism: Mechanism::PrepareCompute, culprit: Some(culprit), importing: false })
+        Some(Work::of(Mechanism::PrepareCompute, Some(culprit)))
     })
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::context::Context;
 use super::jobs::is_own;
-use super::{Culprit, CulpritKind, Mechanism};
+use super::{Culprit, CulpritKind, Mechanism, groups};
 use crate::timeline::{Activity, Thread};
 use crate::trace::{HostTick, OffCpu, RanInstead, Span};
 
@@ -14,7 +14,7 @@ pub(crate) type Verdict = Result<(Mechanism, Option<Culprit>), String>;
 /// `off` is the interval whose runnable part `span` is; `None` for short ones, of which only totals remain.
 pub(crate) fn why(context: &Context<'_>, thread: &Thread, off: Option<&OffCpu>, span: Span) -> Verdict {
     if off.is_some_and(|o| o.throttled) {
-        return Ok((Mechanism::ScheduleThrottled, throttled_group(context, thread)));
+        return Ok((Mechanism::ScheduleThrottled, groups::throttled(context, thread)));
     }
     if let Some(off) = off {
         let shares = context.processors_over(span);
@@ -47,37 +47,7 @@ pub(crate) fn why(context: &Context<'_>, thread: &Thread, off: Option<&OffCpu>, 
 
 /// The verdict on throttled short stays.
 pub(crate) fn throttled(context: &Context<'_>, thread: &Thread) -> (Mechanism, Option<Culprit>) {
-    (Mechanism::ScheduleThrottled, throttled_group(context, thread))
-}
-
-fn throttled_group(context: &Context<'_>, thread: &Thread) -> Option<Culprit> {
-    let ticks = &context.timeline.cgroup_ticks;
-    let limited = |path: &str| ticks.iter().rev().find(|t| t.path == path && t.quota_us.is_some());
-    let group = thread.cgroups.iter().find_map(|(_, path)| limited(path)).or_else(|| {
-        let mut known = ticks.iter().rev().filter(|t| t.quota_us.is_some() && t.throttled_count > 0);
-        let first = known.next()?;
-        // Only where there is no choice.
-        known.all(|t| t.path == first.path).then_some(first)
-    });
-    let name = match group {
-        Some(tick) => {
-            let processors = match (tick.quota_us, tick.period_us) {
-                (Some(quota), Some(period)) if period > 0 => {
-                    format!(
-                        " (quota of {}.{:02} processors)",
-                        quota / period,
-                        u128::from(quota % period) * 100 / u128::from(period)
-                    )
-                }
-                _ => String::new(),
-            };
-            format!("{}{processors}", tick.path)
-        }
-        None => {
-            thread.cgroups.iter().find(|(c, _)| c.split(',').any(|c| c == "cpu" || c.is_empty()))?.1.clone()
-        }
-    };
-    Some(Culprit { kind: CulpritKind::Cgroup, name })
+    (Mechanism::ScheduleThrottled, groups::throttled(context, thread))
 }
 
 fn confined(context: &Context<'_>, off: &OffCpu) -> bool {

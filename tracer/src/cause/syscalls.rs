@@ -25,6 +25,10 @@ pub(crate) enum Call {
     Ioctl,
     IoUring,
     SysvIpc,
+    /// Sends a signal.
+    Signal,
+    /// Waits for one.
+    SignalWait,
     Other,
 }
 
@@ -84,6 +88,15 @@ const CALLS: &[(c_long, &str, Call)] = &[
     (libc::SYS_renameat, "renameat", Call::Metadata),
     (libc::SYS_renameat2, "renameat2", Call::Metadata),
     (libc::SYS_getxattr, "getxattr", Call::Metadata),
+    (libc::SYS_kill, "kill", Call::Signal),
+    (libc::SYS_tkill, "tkill", Call::Signal),
+    (libc::SYS_tgkill, "tgkill", Call::Signal),
+    (libc::SYS_rt_sigqueueinfo, "rt_sigqueueinfo", Call::Signal),
+    (libc::SYS_rt_tgsigqueueinfo, "rt_tgsigqueueinfo", Call::Signal),
+    (libc::SYS_pidfd_send_signal, "pidfd_send_signal", Call::Signal),
+    (libc::SYS_pause, "pause", Call::SignalWait),
+    (libc::SYS_rt_sigsuspend, "rt_sigsuspend", Call::SignalWait),
+    (libc::SYS_rt_sigtimedwait, "rt_sigtimedwait", Call::SignalWait),
     (libc::SYS_flock, "flock", Call::Other),
     (libc::SYS_futex, "futex", Call::Futex),
     (449, "futex_waitv", Call::Futex),
@@ -114,9 +127,6 @@ const CALLS: &[(c_long, &str, Call)] = &[
     (libc::SYS_semop, "semop", Call::SysvIpc),
     (libc::SYS_semtimedop, "semtimedop", Call::SysvIpc),
     (libc::SYS_sched_yield, "sched_yield", Call::Other),
-    (libc::SYS_pause, "pause", Call::Other),
-    (libc::SYS_rt_sigsuspend, "rt_sigsuspend", Call::Other),
-    (libc::SYS_rt_sigtimedwait, "rt_sigtimedwait", Call::Other),
     (libc::SYS_mmap, "mmap", Call::Other),
     (libc::SYS_munmap, "munmap", Call::Other),
     (libc::SYS_brk, "brk", Call::Other),

@@ -3,7 +3,7 @@
 use super::{Mechanism, Stage};
 
 impl Mechanism {
-    /// Every mechanism, in the taxonomy's order.
+    /// Every mechanism but `unexplained`, in the taxonomy's order.
     pub const ALL: [Self; 34] = [
         Self::StorageRead,
         Self::StorageFault,
@@ -119,6 +119,28 @@ impl Mechanism {
 impl std::fmt::Display for Mechanism {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+impl Stage {
+    /// As it is serialised.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Storage => "storage",
+            Self::Network => "network",
+            Self::Prepare => "prepare",
+            Self::Memory => "memory",
+            Self::Copy => "copy",
+            Self::Launch => "launch",
+            Self::Driver => "driver",
+            Self::Schedule => "schedule",
+            Self::Lock => "lock",
+            Self::Peer => "peer",
+            Self::Process => "process",
+            Self::NoDemand => "no-demand",
+            Self::Unexplained => "unexplained",
+        }
     }
 }
 

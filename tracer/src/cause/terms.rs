@@ -8,10 +8,10 @@ use super::item::item;
 use super::jobs::{is_own, role};
 use super::waits::{self, Next};
 use super::walk::Walker;
-use super::{Mechanism, Stage, calls, claims};
+use super::{Mechanism, Stage, calls, claims, groups, team};
 use crate::idle::DeviceIdle;
 use crate::timeline::{Activity, GivenWait, Slice, Thread, total, union};
-use crate::trace::{Ns, Span, ThreadKey};
+use crate::trace::{Ns, Span, State, ThreadKey};
 
 /// The term of the thread that submits.
 pub(crate) const FEEDER: &str = "the feeding thread";
@@ -21,7 +21,7 @@ pub(crate) const FEEDER: &str = "the feeding thread";
 pub(crate) struct Term {
     pub name: String,
     pub ns: u64,
-    /// What would go with each mechanism; each at most `ns`, and so is their sum.
+    /// What would go with each mechanism; each at most `ns`.
     pub removable: BTreeMap<Mechanism, u64>,
 }
 
@@ -77,13 +77,19 @@ pub(crate) fn terms(walker: &Walker<'_>, idle: &DeviceIdle, feeder: ThreadKey) -
         let part = (nearer.len(), role(&thread.comm), thread.ppid, thread.key.tid == thread.pid);
         loads.entry(part).or_default().push((key, load));
     }
+    let ran = Ran::of(walker, window, feeder, &loads);
+    ran.take_along(&mut path);
     let mut terms = vec![Term::new("the GPU itself", idle.busy_ns), path];
-    terms.push(processors(walker, window, feeder, &loads));
+    terms.push(processors(walker, window, &ran));
     terms.extend(
         loads
             .into_iter()
             .filter(|(role, _)| role.0 > 0)
-            .map(|(role, members)| pool(walker, window, &role.1, &members)),
+            .map(|(role, members)| pool(walker, window, &role.1, &members))
+            .map(|mut term| {
+                ran.take_along(&mut term);
+                term
+            }),
     );
     terms.extend(disks(walker, window, &shared.storage));
     for (mechanism, spans) in shared.locks {
@@ -120,13 +126,14 @@ fn load(
     shared: &mut Shared,
 ) -> Load {
     let mut load = Load::default();
-    let starting = starting(walker, thread);
+    // Of what a thread delivers to; the feeding one need not wake anybody.
+    let starting = (!nearer.is_empty()).then(|| starting(walker, thread)).flatten();
     for slice in thread.slices_in(window) {
         let mut part = Load::default();
         match slice.activity {
             Activity::Unseen => {}
             Activity::Running | Activity::Runnable(_) => {
-                for entry in walker.feeder(thread.key, slice.span, None) {
+                for entry in walker.sums(thread.key, slice.span) {
                     if entry.key.steps.last().is_some_and(|s| s.state == WAITS_FOR_DEVICE) {
                         // Not only in gaps, so no cause of any.
                         part.device_wait_ns += entry.ns;
@@ -189,6 +196,10 @@ fn wait(
         load.add(lock, ns);
         return;
     }
+    if waits::by_signal(end) && off.state != State::Stopped {
+        // It waited on for what had not come.
+        return;
+    }
     match waits::next(context, off, end, class) {
         Next::Follow(giver) if nearer.contains(&giver) => {}
         Next::Follow(giver) => {
@@ -200,7 +211,7 @@ fn wait(
             if item.span.start >= off.left || claimed {
                 // Asked for and answered inside one wait: a call, on this thread's own path. What a link
                 // claims is its own as well.
-                for entry in walker.feeder(thread.key, slice.span, None) {
+                for entry in walker.sums(thread.key, slice.span) {
                     load.add(entry.mechanism(), entry.ns);
                 }
             } else {
@@ -209,7 +220,7 @@ fn wait(
         }
         Next::Leaf(leaf, _) => {
             let mechanism = claim.unwrap_or(leaf);
-            if leaf.stage() == Stage::Storage {
+            if leaf.stage() == Stage::Storage || leaf == Mechanism::MemorySwap {
                 shared.storage.entry(mechanism).or_default().push(slice.span);
             }
             load.add(mechanism, ns);
@@ -259,58 +270,90 @@ fn per(ns: u64, life: u64, window: u64) -> u64 {
 
 type Loads = BTreeMap<(usize, String, u32, bool), Vec<(ThreadKey, Load)>>;
 
-/// The job's running time over the processors it may use.
-fn processors(walker: &Walker<'_>, window: Span, feeder: ThreadKey, loads: &Loads) -> Term {
-    let context = &walker.context;
-    let timeline = context.timeline;
-    let chains: BTreeSet<u32> =
-        loads.values().flatten().filter_map(|(key, _)| context.thread(*key)).map(|t| t.pid).collect();
-    let pid = context.thread(feeder).map_or(0, |t| t.pid);
-    let job = || {
+/// What the job's threads did on processors.
+struct Ran<'t> {
+    job: Vec<&'t Thread>,
+    /// Of all of them: what a quota is for.
+    all_ns: u64,
+    /// Of those that batches pass through: others run as long as they run, not once a step.
+    ns: u64,
+    /// Of threads on chains, by what they ran.
+    by: BTreeMap<Mechanism, u64>,
+}
+
+impl<'t> Ran<'t> {
+    fn of(walker: &Walker<'t>, window: Span, feeder: ThreadKey, loads: &Loads) -> Self {
+        let context = &walker.context;
+        let chains: BTreeSet<u32> =
+            loads.values().flatten().filter_map(|(key, _)| context.thread(*key)).map(|t| t.pid).collect();
+        let pid = context.thread(feeder).map_or(0, |t| t.pid);
         let own = |t: &&Thread| is_own(t) && (chains.contains(&t.pid) || context.jobs.together(pid, t.pid));
-        timeline.threads.values().filter(own)
-    };
-    let running: u64 = job().map(|t| t.running_before(window.end) - t.running_before(window.start)).sum();
-    let online = u64::try_from(timeline.host.online_cpus.len()).unwrap_or(0).max(1);
-    let allowed =
-        job().filter_map(|t| t.off_cpu.last()).map(|o| u64::from(o.cpus_allowed)).filter(|&n| n > 0);
+        let job: Vec<&Thread> = context.timeline.threads.values().filter(own).collect();
+        let mut by: BTreeMap<Mechanism, u64> = BTreeMap::new();
+        for (&mechanism, &ns) in loads.values().flatten().flat_map(|(_, load)| &load.by) {
+            if matches!(mechanism.stage(), Stage::Prepare | Stage::Memory) {
+                *by.entry(mechanism).or_default() += ns;
+            }
+        }
+        let chained: BTreeSet<ThreadKey> = loads.values().flatten().map(|(key, _)| *key).collect();
+        let on_chain = |t: &&&Thread| {
+            chained.contains(&t.key) || (chains.contains(&t.pid) && context.team(t.pid).contains(&t.key))
+        };
+        let sum = |ns: u64, t: &&Thread| ns.saturating_add(on_processors(t, window));
+        let ns = job.iter().filter(on_chain).fold(0, sum).max(by.values().sum());
+        Self { all_ns: job.iter().fold(0, sum).max(ns), ns, job, by }
+    }
+
+    /// Threads of the job that have no processor wait for what others of it run: without a mechanism its part of
+    /// those waits goes too.
+    fn take_along(&self, term: &mut Term) {
+        let queued = term.removable.get(&Mechanism::ScheduleOversubscribed).copied().unwrap_or(0);
+        for (&mechanism, &ns) in &self.by {
+            if let Some(removable) = term.removable.get_mut(&mechanism) {
+                *removable = removable.saturating_add(per(queued, self.ns, ns)).min(term.ns);
+            }
+        }
+    }
+}
+
+/// The job's running time over the processors it may use.
+fn processors(walker: &Walker<'_>, window: Span, ran: &Ran<'_>) -> Term {
+    let online = u64::try_from(walker.context.timeline.host.online_cpus.len()).unwrap_or(0).max(1);
+    let last = ran.job.iter().filter_map(|t| t.off_cpu.last());
+    let allowed = last.map(|o| u64::from(o.cpus_allowed)).filter(|&n| n > 0);
     let mask = allowed.max().unwrap_or(online).min(online);
     // Thousandths of a processor.
-    let quota = quota(walker, job()).unwrap_or(u64::MAX).min(mask * 1000).max(1);
+    let quotas = ran.job.iter().flat_map(|t| groups::quotas(&walker.context, t));
+    let quota = quotas.min().unwrap_or(u64::MAX).min(mask * 1000).max(1);
     let over = |ns: u64, thousandths: u64| {
         u64::try_from(u128::from(ns) * 1000 / u128::from(thousandths)).unwrap_or(u64::MAX)
     };
-    let mut term = Term::new("the processors", over(running, quota).min(window.len()));
-    let freed = |thousandths: u64| term.ns.saturating_sub(over(running, thousandths));
+    let within = if quota < mask * 1000 { over(ran.all_ns, quota) } else { 0 };
+    let mut term = Term::new("the processors", over(ran.ns, mask * 1000).max(within).min(window.len()));
+    let freed = |thousandths: u64| term.ns.saturating_sub(over(ran.ns, thousandths));
     let (throttled, affinity) = (freed(mask * 1000), freed(online * 1000));
     let whole = term.ns;
     term.removable.insert(Mechanism::ScheduleThrottled, throttled);
     term.removable.insert(Mechanism::ScheduleAffinity, affinity);
-    // Threads that only get in each other's way: how much they would run otherwise is not known.
-    term.removable.insert(Mechanism::ScheduleOversubscribed, whole);
-    for (_, load) in loads.values().flatten() {
-        for (&mechanism, &ns) in
-            load.by.iter().filter(|(m, _)| matches!(m.stage(), Stage::Prepare | Stage::Memory))
-        {
-            let slot = term.removable.entry(mechanism).or_default();
-            *slot = slot.saturating_add(over(ns, quota)).min(whole);
-        }
+    // Threads in each other's way cost no processor but what they spin for each other. What they work they would
+    // work without the others too.
+    let spun: u64 = ran.job.iter().map(|t| spun(walker, t, window)).sum();
+    term.removable.insert(Mechanism::ScheduleOversubscribed, over(spun, quota).min(whole));
+    for (&mechanism, &ns) in &ran.by {
+        term.removable.insert(mechanism, over(ns, quota).min(whole));
     }
     term
 }
 
-/// The tightest quota of the job's groups, in thousandths of a processor.
-fn quota<'t>(walker: &Walker<'_>, job: impl Iterator<Item = &'t Thread>) -> Option<u64> {
-    let paths: BTreeSet<&str> = job.flat_map(|t| &t.cgroups).map(|(_, path)| path.as_str()).collect();
-    walker
-        .context
-        .timeline
-        .cgroup_ticks
-        .iter()
-        .filter(|t| paths.contains(t.path.as_str()))
-        .filter_map(|t| t.quota_us?.checked_mul(1000)?.checked_div(t.period_us.filter(|&p| p > 0)?))
-        .filter(|&q| q > 0)
-        .min()
+/// How long a thread spun at the barriers of its team.
+fn spun(walker: &Walker<'_>, thread: &Thread, window: Span) -> u64 {
+    team::spinning(&walker.context, thread, window, on_processors(thread, window))
+}
+
+/// How long a thread was on processors, its short waits left out.
+fn on_processors(thread: &Thread, window: Span) -> u64 {
+    let ran = thread.running_before(window.end) - thread.running_before(window.start);
+    ran.saturating_sub(thread.shorts(window).ns())
 }
 
 /// Each disk's time with a request in flight, and the time in which anybody on a chain waited for one.

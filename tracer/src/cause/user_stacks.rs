@@ -1,7 +1,7 @@
 //! What a user stack says: interpreter or other code, which function, which lock.
 
 use super::{Culprit, CulpritKind, Mechanism};
-use crate::timeline::NamedFrame;
+use crate::timeline::{NamedFrame, PYTHON};
 
 /// Extension modules of CPython's standard library, by the name in front of the first dot.
 const STANDARD_EXTENSIONS: &[&str] = &[
@@ -84,12 +84,25 @@ const IMPORT: &[&str] = &[
 /// Libraries that start pools as wide as the host.
 const POOLS: &[&str] = &["libgomp", "libiomp", "libomp", "libopenblas", "libmkl", "libtbb", "libblis"];
 
+/// Those among them whose own code does nothing but hand work out and wait for each other.
+const RUNTIMES: &[&str] = &["libgomp", "libiomp", "libomp"];
+
 /// What a thread on the processor was doing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Work {
     pub mechanism: Mechanism,
     pub culprit: Option<Culprit>,
     pub importing: bool,
+    /// Within a team of threads of a library that starts such.
+    pub pooled: bool,
+    /// In the library's own code: it waits there for the rest of its team.
+    pub spins: bool,
+}
+
+impl Work {
+    pub(crate) fn of(mechanism: Mechanism, culprit: Option<Culprit>) -> Self {
+        Self { mechanism, culprit, importing: false, pooled: false, spins: false }
+    }
 }
 
 /// Labels a user stack, innermost frame first. `None` for an empty one.
@@ -98,15 +111,21 @@ pub(crate) fn work(frames: &[NamedFrame]) -> Option<Work> {
     let first = frames.iter().find(|f| is_own(f)).or(frames.first())?;
     let python = is_interpreter(&first.module) || is_python_frame(first);
     let mechanism = if python { Mechanism::PreparePython } else { Mechanism::PrepareCompute };
-    Some(Work { mechanism, culprit: culprit(frames, python), importing: is_importing(frames) })
+    Some(Work {
+        mechanism,
+        culprit: culprit(frames, python),
+        importing: is_importing(frames),
+        pooled: pool_library(frames).is_some(),
+        spins: RUNTIMES.iter().any(|r| first.module.starts_with(r)),
+    })
 }
 
 /// The function to blame: for Python the innermost Python function where the stack names one, else the
 /// innermost resolved frame outside libc, else the module.
 fn culprit(frames: &[NamedFrame], python: bool) -> Option<Culprit> {
     let own = || frames.iter().filter(|f| is_own(f));
-    let named = own()
-        .find(|f| python && is_python_frame(f))
+    let named = python_function(frames)
+        .filter(|_| python)
         .or_else(|| own().take_while(|f| python || !is_interpreter(&f.module)).find(|f| f.resolved))
         .or_else(|| frames.first().filter(|f| f.resolved && own().next().is_none()));
     if let Some(frame) = named {
@@ -121,11 +140,37 @@ pub(crate) fn caller(frames: &[NamedFrame]) -> Option<Culprit> {
     let frame = frames.iter().find(|f| {
         f.resolved && !is_libc(&f.module) && !f.module.contains("libcuda") && !is_ctypes(&f.module)
     })?;
+    let by_python = is_interpreter(&frame.module) || is_python_frame(frame);
+    let frame = if by_python { python_function(frames).unwrap_or(frame) } else { frame };
     Some(Culprit { kind: CulpritKind::Function, name: place(frame) })
+}
+
+/// The Python function to name: the innermost of the job's own, else the innermost outside the standard
+/// library, else the innermost.
+fn python_function(frames: &[NamedFrame]) -> Option<&NamedFrame> {
+    let functions = || frames.iter().filter(|f| f.resolved && is_python_frame(f));
+    let outside = || functions().filter(|f| !is_standard(f));
+    outside().find(|f| !is_installed(f)).or_else(|| outside().next()).or_else(|| functions().next())
+}
+
+/// Of the standard library, or made by it.
+fn is_standard(frame: &NamedFrame) -> bool {
+    let file = frame.file.as_deref().unwrap_or_default();
+    let library = file.split_once("/lib/python3").is_some_and(|(_, rest)| rest.contains('/'));
+    file.starts_with("<frozen ") || (library && !is_installed(frame))
+}
+
+/// Of a package that was installed.
+fn is_installed(frame: &NamedFrame) -> bool {
+    let file = frame.file.as_deref().unwrap_or_default();
+    file.contains("/site-packages/") || file.contains("/dist-packages/")
 }
 
 /// `function (file:line)`, `function (module)`, or the bare function.
 fn place(frame: &NamedFrame) -> String {
+    if is_python_frame(frame) {
+        return frame.shown();
+    }
     match (&frame.file, frame.line) {
         (Some(file), Some(line)) => format!("{} ({file}:{line})", frame.name),
         (Some(file), None) => format!("{} ({file})", frame.name),
@@ -160,7 +205,8 @@ fn is_importing(frames: &[NamedFrame]) -> bool {
 }
 
 fn is_python_frame(frame: &NamedFrame) -> bool {
-    frame.name.starts_with("py::")
+    frame.module == PYTHON
+        || frame.name.starts_with("py::")
         || frame.file.as_ref().is_some_and(|f| std::path::Path::new(f).extension().is_some_and(|e| e == "py"))
 }
 

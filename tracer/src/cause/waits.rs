@@ -7,9 +7,9 @@ use super::context::Context;
 use super::files::{self, Kind};
 use super::kernel_stacks::{self, Interrupt, Sleep};
 use super::syscalls::{self, Call};
-use super::{Culprit, CulpritKind, Mechanism, nvidia};
+use super::{Culprit, CulpritKind, Mechanism, groups, nvidia};
 use crate::timeline::{Thread, wait_object};
-use crate::trace::{File, OffCpu, ThreadKey, Waker, WakerContext};
+use crate::trace::{File, OffCpu, TargetKind, ThreadKey, Waker, WakerContext};
 
 /// Where a wait leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +34,9 @@ enum End<'a> {
 /// `off` is the piece looked at, `last` the last piece of the merged wait: its waker holds for all.
 pub(crate) fn next(context: &Context<'_>, off: &OffCpu, last: &OffCpu, class: Option<Sleep>) -> Next {
     let file = context.file(off);
+    if by_signal(last) && !matches!(class, Some(Sleep::Stopped | Sleep::Timer)) {
+        return unexplained("a signal ended the wait before what it was for had come");
+    }
     let end = end(context, last, class);
     if let Some(file) = file
         && files::is_device_of(file, &context.timeline.host.nvidia_majors)
@@ -46,7 +49,10 @@ pub(crate) fn next(context: &Context<'_>, off: &OffCpu, last: &OffCpu, class: Op
         Sleep::Stopped => Next::Leaf(Mechanism::ProcessStopped, None),
         Sleep::Timer => Next::Leaf(Mechanism::TimerSleep, None),
         Sleep::Swap => Next::Leaf(Mechanism::MemorySwap, None),
-        Sleep::Reclaim => Next::Leaf(Mechanism::MemoryReclaim, None),
+        Sleep::Reclaim => {
+            let thread = context.thread(off.thread);
+            Next::Leaf(Mechanism::MemoryReclaim, thread.and_then(|t| groups::out_of_memory(context, t)))
+        }
         Sleep::Write => Next::Leaf(Mechanism::StorageWrite, file.and_then(files::directory_of)),
         Sleep::Block => storage(context, off, file),
         Sleep::Fuse => follow_or(&end, || remote_fs(off, file)),
@@ -166,10 +172,11 @@ fn disk(context: &Context<'_>, file: Option<&File>) -> Option<Culprit> {
 
 fn no_demand(file: Option<&File>) -> Next {
     let local = file.and_then(|f| f.socket.as_ref()).map(|s| s.local.clone()).filter(|l| !l.is_empty());
-    Next::Leaf(
-        Mechanism::NoDemand,
-        local.map(|l| Culprit { kind: CulpritKind::Peer, name: format!("listening socket {l}") }),
-    )
+    Next::Leaf(Mechanism::NoDemand, local.map(|l| listens(&l)))
+}
+
+fn listens(local: &str) -> Culprit {
+    Culprit { kind: CulpritKind::Peer, name: format!("listening socket {local}") }
 }
 
 fn peer_address(file: Option<&File>) -> Option<Culprit> {
@@ -180,7 +187,7 @@ fn peer_address(file: Option<&File>) -> Option<Culprit> {
 fn socket_read(context: &Context<'_>, file: Option<&File>, end: &End<'_>) -> Next {
     let accepted = file.and_then(|f| f.socket.as_ref()).is_some_and(|s| context.is_accepted(&s.local));
     match end {
-        End::Thread(key) => Next::Follow(*key),
+        End::Thread(key) if !(accepted && is_client(context, *key)) => Next::Follow(*key),
         // The request came from outside: nobody asked for work.
         _ if accepted => no_demand(file),
         End::Stranger(_) => peer(context, end, "a socket"),
@@ -191,17 +198,39 @@ fn socket_read(context: &Context<'_>, file: Option<&File>, end: &End<'_>) -> Nex
         End::Open if file.is_some_and(|f| files::kind(f) == Kind::Socket) => {
             Next::Leaf(Mechanism::NetworkRead, peer_address(file))
         }
-        End::Open | End::Unknown => peer(context, end, "a socket"),
+        End::Thread(_) | End::Open | End::Unknown => peer(context, end, "a socket"),
     }
 }
 
+/// A thread that is none of the job's and asks it for something: what holds that one up is not the job's matter.
+fn is_client(context: &Context<'_>, key: ThreadKey) -> bool {
+    context.thread(key).is_some_and(|t| t.kind == TargetKind::Adopted)
+}
+
 fn poll(context: &Context<'_>, off: &OffCpu, end: &End<'_>) -> Next {
+    // The first of the descriptors polled, where it is known: not with `epoll`.
+    let file = context.file(off).filter(|f| files::kind(f) == Kind::Socket);
+    let outgoing = file.and_then(|f| f.socket.as_ref()).is_some_and(|s| context.is_outgoing(s));
+    let polled = context.polled(off);
+    let listening = polled.and_then(|p| p.listening.first());
+    let asks = outgoing || (file.is_none() && polled.map_or_else(|| context.asks(off.pid), |p| p.asks));
+    let serves = listening.is_some() || (polled.is_none() && context.serves(off.pid).is_some());
+    let from_outside = match end {
+        End::Interrupt(Some(Interrupt::Network)) | End::Stranger(_) | End::Open => true,
+        End::Thread(key) => is_client(context, *key),
+        _ => false,
+    };
     match end {
-        End::Interrupt(Some(Interrupt::Network)) | End::Stranger(_) | End::Open
-            if context.serves(off.pid).is_some() =>
-        {
-            no_demand(context.serves(off.pid))
+        End::Interrupt(Some(Interrupt::Network)) if outgoing => {
+            Next::Leaf(Mechanism::NetworkRead, peer_address(file))
         }
+        _ if from_outside && serves && asks => {
+            unexplained("waits for one of several connections, of which it serves some and asks others")
+        }
+        _ if from_outside && serves => match listening {
+            Some(local) => Next::Leaf(Mechanism::NoDemand, Some(listens(local))),
+            None => no_demand(context.serves(off.pid)),
+        },
         End::Interrupt(Some(Interrupt::Network)) => Next::Leaf(Mechanism::NetworkRead, None),
         end => peer(context, end, "one of several descriptors"),
     }
@@ -214,7 +243,8 @@ fn unclassed(context: &Context<'_>, off: &OffCpu, end: &End<'_>) -> Next {
         End::Interrupt(Some(Interrupt::Timer)) => Next::Leaf(Mechanism::TimerSleep, None),
         End::Interrupt(Some(Interrupt::Nvidia)) if off.ioctl.is_none() => peer(context, end, "the device"),
         _ => {
-            let call = off.syscall.as_ref().map_or_else(|| "a fault".to_owned(), |c| syscalls::name(c.nr));
+            let without = if in_fault(context, off) { "a fault" } else { "the kernel" };
+            let call = off.syscall.as_ref().map_or_else(|| without.to_owned(), |c| syscalls::name(c.nr));
             let frames = context.frames(off.kernel_stack);
             let place =
                 frames.iter().find(|f| f.resolved && !f.name.contains("schedule")).map(|f| f.name.as_str());
@@ -230,11 +260,22 @@ fn unexplained(reason: impl Into<Arc<str>>) -> Next {
     Next::Unexplained(reason.into())
 }
 
+/// Whether a signal ended the wait: it had not got what it waited for.
+pub(crate) fn by_signal(last: &OffCpu) -> bool {
+    let waker = last.waker.as_ref().filter(|w| w.context == WakerContext::Task);
+    let call = waker.and_then(|w| w.syscall).map(syscalls::family);
+    call == Some(Call::Signal) && call_of(last) != Call::SignalWait
+}
+
 /// Words for a wait, without ids.
 pub(crate) fn describe(context: &Context<'_>, off: &OffCpu, class: Option<Sleep>) -> String {
     let file = context.file(off);
     let call = off.syscall.as_ref().map(|c| syscalls::name(c.nr));
-    let call = call.as_deref().unwrap_or("page fault");
+    let call = call.as_deref().unwrap_or(if in_fault(context, off) {
+        "page fault"
+    } else {
+        "a wait of the kernel's"
+    });
     let directory = file.and_then(files::directory_of).or_else(|| argument(off)).map(|d| d.name);
     if let Some(ioctl) = off.ioctl {
         return format!("ioctl {}", nvidia::command(file.map(|f| f.rdev >> 20), ioctl));

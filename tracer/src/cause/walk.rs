@@ -5,75 +5,38 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use super::claims;
-use super::classify::classify;
 use super::context::Context;
-use super::ends::{inside_call, inside_copy, inside_synchronise, step};
-use super::entry::{Claim, Entry, Step, join, scale};
-use super::item::item;
-use super::kernel_stacks::Sleep;
-use super::waits::{self, Next};
-use super::{Stage, calls, running, schedule};
+use super::ends::{inside_call, step};
+use super::entry::{Claim, Entry, Step, join, scale, thin};
+use super::place::Place;
+use super::running::{self, Share};
+use super::{calls, schedule, team};
+use crate::idle::DeviceIdle;
 use crate::timeline::{Activity, Thread, apportion};
 use crate::trace::{CudaCall, CudaFamily, Ns, Span, ThreadKey};
 
 /// Links a chain may have.
 const DEPTH: usize = 16;
-/// Waits that one walk may follow in all, divided over its branches by their length.
-const BREADTH: u64 = 65_536;
+const TOO_BROAD: &str = "the chain branches too often to follow every branch";
 /// Profiles kept for reuse.
 const KEPT: usize = 4_096;
 
-type CacheKey = (ThreadKey, Span, Vec<ThreadKey>);
+type CacheKey = (ThreadKey, Span, Vec<ThreadKey>, u32);
 
 /// Follows chains; remembers items, because one item often explains several stretches.
 #[derive(Debug)]
 pub(crate) struct Walker<'a> {
     pub context: Context<'a>,
+    /// Of all gaps that are asked about.
+    idle_ns: u64,
+    /// In which they lie.
+    window: Span,
     cache: RefCell<HashMap<CacheKey, Rc<Vec<Entry>>>>,
 }
 
-/// Where a walk stands.
-#[derive(Clone, Copy)]
-pub(super) struct Place<'p> {
-    /// Threads from the device's side up to, not including, the one looked at.
-    path: &'p [ThreadKey],
-    breadth: u64,
-    /// From when on the feeder's own running is a synchronise's fault.
-    synchronised: Option<(Ns, &'p Claim)>,
-}
-
-/// A merged wait's last piece, its class, and the entry of the driver call around it.
-type BlockKey = (usize, Option<Sleep>, Option<Ns>);
-
-/// The blocked time of one merged wait within a stretch.
-struct Block<'t> {
-    /// Its first piece there.
-    index: usize,
-    class: Option<Sleep>,
-    call: Option<&'t CudaCall>,
-    start: Ns,
-    end: Ns,
-    ns: u64,
-}
-
-impl Place<'_> {
-    /// Only the feeder's own time in a gap is sure to be idle time of the device.
-    fn idle_to(&self, end: Ns) -> Option<Ns> {
-        self.path.is_empty().then_some(end)
-    }
-
-    fn within(self, part: Span, whole: Span) -> Self {
-        Self { breadth: share(self.breadth, part.len(), whole.len()), ..self }
-    }
-}
-
-fn share(breadth: u64, part: u64, whole: u64) -> u64 {
-    u64::try_from(u128::from(breadth) * u128::from(part) / u128::from(whole.max(1))).unwrap_or(0)
-}
-
 impl<'a> Walker<'a> {
-    pub(crate) fn new(context: Context<'a>) -> Self {
-        Self { context, cache: RefCell::default() }
+    pub(crate) fn new(context: Context<'a>, idle: &DeviceIdle) -> Self {
+        Self { context, idle_ns: idle.idle_ns, window: idle.window, cache: RefCell::default() }
     }
 
     /// Shares of `span` by what `thread` did in it; they sum to its length. Running from `synchronised` on
@@ -84,7 +47,12 @@ impl<'a> Walker<'a> {
         span: Span,
         synchronised: Option<(Ns, &Claim)>,
     ) -> Vec<Entry> {
-        self.profile(thread, span, Place { path: &[], breadth: BREADTH, synchronised })
+        self.profile(thread, span, Place::first(span.len(), self.idle_ns, synchronised))
+    }
+
+    /// The same for sums over many short stretches, with fewer branches followed.
+    pub(crate) fn sums(&self, thread: ThreadKey, span: Span) -> Vec<Entry> {
+        self.profile(thread, span, Place::narrow(span.len(), self.window))
     }
 
     fn profile(&self, key: ThreadKey, span: Span, place: Place<'_>) -> Vec<Entry> {
@@ -112,39 +80,19 @@ impl<'a> Walker<'a> {
                             slice.activity,
                             part,
                             call,
-                            place.within(part, span),
+                            place.for_part(part.len(), span),
                             &mut entries,
                         );
                     }
                 }
             }
         }
-        for block in blocks.into_values() {
-            let breadth = share(place.breadth, block.ns, span.len());
-            entries.extend(self.blocked(thread, &block, Place { breadth, ..place }));
-        }
+        entries.extend(self.all_blocked(thread, blocks.into_values(), span, place));
         let missing = span.len() - covered.min(span.len());
         if missing > 0 {
             entries.extend(self.outside(thread, span, missing, place));
         }
         join(entries)
-    }
-
-    /// Pieces of one merged wait are spread as one, so that re-arming it costs no rounding.
-    fn note_block<'t>(
-        &self,
-        thread: &'t Thread,
-        index: usize,
-        part: Span,
-        call: Option<&'t CudaCall>,
-        blocks: &mut BTreeMap<BlockKey, Block<'t>>,
-    ) {
-        let class = thread.off_cpu.get(index).and_then(|off| classify(&self.context, off));
-        let key = (waits::last_piece(thread, index), class, call.map(|c| c.entry));
-        let new = Block { index, class, call, start: part.start, end: part.end, ns: 0 };
-        let block = blocks.entry(key).or_insert(new);
-        block.end = part.end;
-        block.ns += part.len();
     }
 
     fn slice(
@@ -207,7 +155,7 @@ impl<'a> Walker<'a> {
             entries.push(Entry::leaf(shorts.throttled_ns, mechanism, culprit, own));
         }
         for short in &shorts.blocked {
-            entries.extend(self.short(thread, short, span, place));
+            entries.extend(self.short(thread, short, span, place.for_part(short.ns, span)));
         }
         let ns = span.len() - shorts.ns().min(span.len());
         match place.synchronised.filter(|_| call.is_none()) {
@@ -256,21 +204,33 @@ impl<'a> Walker<'a> {
             };
             return vec![Entry::unexplained(ns, reason, own)];
         }
-        shares
-            .into_iter()
-            .map(|share| {
-                let what = share
-                    .work
-                    .culprit
-                    .as_ref()
-                    .map_or_else(|| "runs code without a name".into(), |c| format!("runs {}", c.name));
-                let own = step(thread.key, "running", &what);
-                let mut entry = Entry::leaf(share.ns, share.work.mechanism, share.work.culprit, own)
-                    .with_stacks(share.stacks.0, share.stacks.1);
-                entry.importing = share.work.importing;
-                entry
-            })
-            .collect()
+        let of = |share: Share| match share.work.spins {
+            true if place.waited_for => Vec::new(),
+            true => self.spun(thread, span, &share, place),
+            false => vec![share.entry(&self.context, thread)],
+        };
+        shares.into_iter().flat_map(of).collect()
+    }
+
+    /// Spinning at a barrier of a team: the chain goes on in the member that came last.
+    fn spun(&self, thread: &Thread, span: Span, share: &Share, place: Place<'_>) -> Vec<Entry> {
+        let own = step(thread.key, "spinning", "spins at a barrier of its team");
+        if place.breadth == 0 {
+            return vec![Entry::unexplained(share.ns, TOO_BROAD, own)];
+        }
+        let mut path = place.path.to_vec();
+        path.push(thread.key);
+        let late = team::last_to_come(&self.context, thread, span);
+        let entries = late.map_or_else(Vec::new, |late| self.profile(late, span, place.of_team(&path)));
+        if entries.is_empty() {
+            let reason = "spins at a barrier, and no other thread of its team was seen to work";
+            return vec![
+                Entry::unexplained(share.ns, reason, own).with_stacks(share.stacks.0, share.stacks.1),
+            ];
+        }
+        let entries = scale(&entries, share.ns);
+        let own = Step { waits_for: late, ..own };
+        entries.into_iter().map(|e| e.behind(own.clone(), share.stacks, None)).collect()
     }
 
     fn runnable(
@@ -291,76 +251,6 @@ impl<'a> Walker<'a> {
         off.map_or(entry.clone(), |o| entry.with_stacks(o.kernel_stack, o.user_stack)).claimed(claim.as_ref())
     }
 
-    fn blocked(&self, thread: &Thread, block: &Block<'_>, place: Place<'_>) -> Vec<Entry> {
-        let (ns, class) = (block.ns, block.class);
-        let last = waits::last_piece(thread, block.index);
-        let (Some(off), Some(end)) = (thread.off_cpu.get(block.index), thread.off_cpu.get(last)) else {
-            let own = step(thread.key, "blocked", "waits");
-            return vec![Entry::unexplained(ns, "no record of this wait", own)];
-        };
-        let what = waits::describe(&self.context, off, class);
-        let own = step(thread.key, "blocked", &what);
-        let stacks = (off.kernel_stack, off.user_stack);
-        if let Some(call) = block.call.filter(|c| calls::synchronises(c)) {
-            let entry = inside_synchronise(&self.context, thread, place.idle_to(block.end), ns, call);
-            return vec![entry.with_stacks(stacks.0, stacks.1)];
-        }
-        let claim = claims::of_wait(&self.context, thread, off, end, class, block.call);
-        let leaf = |mut entry: Entry| {
-            entry.shown.file = off.file;
-            vec![entry.with_stacks(stacks.0, stacks.1).claimed(claim.as_ref())]
-        };
-        match waits::next(&self.context, off, end, class) {
-            Next::Leaf(mechanism, culprit) => leaf(Entry::leaf(ns, mechanism, culprit, own)),
-            Next::Unexplained(reason) => {
-                match claim.as_ref().filter(|c| c.mechanism.stage() == Stage::Driver) {
-                    // Inside the driver the wait itself is as far as a chain can see.
-                    Some(claim) => leaf(Entry::leaf(ns, claim.mechanism, None, own)),
-                    None if block.call.is_some_and(|c| c.family == CudaFamily::Copy) => {
-                        let copy = block.call.map(|call| inside_copy(thread, "blocked", ns, call));
-                        copy.map_or_else(Vec::new, leaf)
-                    }
-                    None => leaf(Entry::unexplained(ns, reason, own)),
-                }
-            }
-            Next::Follow(giver) => {
-                let claim = claim.or_else(|| claims::of_peer(&self.context, giver));
-                let child = claims::of_child(&self.context, thread, giver, end.woken.unwrap_or(end.ran));
-                let entries = self.delivered(thread, giver, last, block, place);
-                let own = Step { waits_for: Some(giver), ..own };
-                entries
-                    .into_iter()
-                    .map(|e| e.claimed(child.as_ref()).behind(own.clone(), stacks, claim.as_ref()))
-                    .collect()
-            }
-        }
-    }
-
-    /// A wait of `thread` that `giver` ended, spread over the giver's whole item.
-    fn delivered(
-        &self,
-        thread: &Thread,
-        giver: ThreadKey,
-        last: usize,
-        block: &Block<'_>,
-        place: Place<'_>,
-    ) -> Vec<Entry> {
-        let end =
-            |reason: &str| vec![Entry::unexplained(block.ns, reason, step(giver, "unseen", "not followed"))];
-        let Some(by) = self.context.recorded(giver) else { return end("no records of this thread") };
-        let mut nearer = place.path.to_vec();
-        nearer.push(thread.key);
-        let item = item(&self.context, by, thread, last, block.start, &nearer);
-        if item.beyond {
-            return end("beyond look-back: nothing in 60 s says where this thread began what it delivered");
-        }
-        if item.span.is_empty() {
-            return end("a wake-up at the clock's zero");
-        }
-        let entries = self.cached(thread, giver, item.span, place);
-        scale(&entries, block.ns)
-    }
-
     pub(super) fn cached(
         &self,
         thread: &Thread,
@@ -370,11 +260,12 @@ impl<'a> Walker<'a> {
     ) -> Rc<Vec<Entry>> {
         let mut path = place.path.to_vec();
         path.push(thread.key);
-        let key = (giver, span, path);
+        // What was found with little breadth is not what much of it would find.
+        let key = (giver, span, path, place.breadth.leading_zeros());
         if let Some(entries) = self.cache.borrow().get(&key) {
             return Rc::clone(entries);
         }
-        let entries = Rc::new(self.go_on(thread, giver, span, place));
+        let entries = Rc::new(thin(self.go_on(thread, giver, span, place), place.path.len()));
         let mut cache = self.cache.borrow_mut();
         if cache.len() >= KEPT {
             cache.clear();
@@ -395,10 +286,14 @@ impl<'a> Walker<'a> {
             return end("the chain is longer than 16 links");
         }
         if place.breadth == 0 {
-            return end("the chain branches too often to follow every branch");
+            return end(TOO_BROAD);
         }
         let mut path = place.path.to_vec();
         path.push(thread.key);
-        self.profile(giver, span, Place { path: &path, breadth: place.breadth - 1, synchronised: None })
+        self.profile(
+            giver,
+            span,
+            Place { path: &path, breadth: place.breadth - 1, synchronised: None, waited_for: false },
+        )
     }
 }

@@ -43,6 +43,7 @@ impl Doctor {
             Ok(probes) => probes.iter().for_each(|p| lines.probe(p)),
             Err(error) => lines.fact("probes", &error.to_string()),
         }
+        lines.verdict(probes.as_deref().ok(), library.as_ref().is_ok_and(|feed| !feed.devices().is_empty()));
         output::print(&lines.text)?;
         library?;
         probes?;
@@ -67,6 +68,18 @@ impl Lines {
         for device in feed.devices() {
             self.fact(&format!("GPU {}", device.index), &format!("{} {}", device.name, device.uuid));
         }
+    }
+
+    /// Whether a recording would tell something, in a sentence.
+    fn verdict(&mut self, probes: Option<&[ProbeStatus]>, device: bool) {
+        let Some(probes) = probes else { return };
+        let attached = probes.iter().filter(|p| p.attached).count();
+        let idle = match device {
+            true => "GPU idle time is measured",
+            false => "no GPU is read, so reports tell what threads wait for, not how long a GPU stood idle",
+        };
+        let text = format!("recording works: {attached} of {} probes attach; {idle}", probes.len());
+        self.fact("verdict", &text);
     }
 
     fn probe(&mut self, probe: &ProbeStatus) {

@@ -36,6 +36,12 @@ pub enum CliError {
     NotRegular(PathBuf),
     #[error("{}: cannot write: {source}", path.display())]
     Write { path: PathBuf, source: io::Error },
+    #[error("this format needs -o FILE: --format folded and --format speedscope print without it")]
+    NeedsOutput,
+    #[error("--kind diff compares within one trace: with --against take offcpu, oncpu, wakers or idle")]
+    DiffAgainst,
+    #[error("{}: no folder with debuginfo files: {source}", path.display())]
+    DebugDir { path: PathBuf, source: io::Error },
     #[error("{0}")]
     BadRange(String),
     #[error("the trace has no GPU {wanted}: {}", there(indices))]
@@ -108,7 +114,8 @@ impl CliError {
             Self::BadRange(_) => Status::BadRange,
             Self::NoSuchGpu { .. } => Status::NoSuchGpu,
             Self::CannotStart { .. } => Status::CannotStart,
-            Self::NoUser(_) => Status::Usage,
+            Self::NoUser(_) | Self::NeedsOutput | Self::DiffAgainst => Status::Usage,
+            Self::DebugDir { .. } => Status::CannotRead,
             Self::EndedAtOnce { .. } => Status::EndedAtOnce,
             Self::OutOfSpace { .. } => Status::OutOfSpace,
             Self::Import { source, .. } => import(source),

@@ -79,7 +79,7 @@ impl Estimator {
 }
 
 fn estimate(trace: &Path) -> Option<Estimate> {
-    let report = analyse(trace, Range::default(), None).ok()?.report;
+    let report = analyse(trace, Range::default(), None, &[]).ok()?.report;
     let idle_ns = report.gpus.iter().map(|g| g.idle_ns).sum();
     let mut totals: Vec<(Mechanism, u64, Option<String>)> = Vec::new();
     for cause in report.gpus.iter().flat_map(|g| &g.causes) {

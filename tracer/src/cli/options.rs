@@ -52,7 +52,7 @@ impl Common {
 /// How to record; the same for every verb that does.
 #[derive(Clone, Debug, Args)]
 pub struct Recording {
-    /// Where the trace goes [default: whyidle-TIME.trace in the current folder]
+    /// Where the trace goes [default: whyidle-TIME.whyidle in the current folder]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// How long to record, such as 30s or 5m

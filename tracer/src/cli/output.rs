@@ -172,7 +172,7 @@ fn beside(path: &Path) -> PathBuf {
 pub fn default_trace() -> PathBuf {
     let stamp: String = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let stamp: String = stamp.chars().filter(|c| !matches!(c, '-' | ':')).collect();
-    PathBuf::from(format!("whyidle-{stamp}.trace"))
+    PathBuf::from(format!("whyidle-{stamp}.whyidle"))
 }
 
 /// Writes to standard output. A reader that went away (`| head`) is no failure.

@@ -26,6 +26,9 @@ pub struct Report {
     /// Only up to here
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     to: Option<String>,
+    /// Folder with debuginfo files, for frames without a name; repeatable
+    #[arg(long, value_name = "DIR")]
+    debug_dir: Vec<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -37,7 +40,7 @@ pub enum Format {
 impl Report {
     pub fn run(&self) -> Result<(), CliError> {
         let range = Range::parse(self.from.as_deref(), self.to.as_deref())?;
-        let report = analyse(&self.file, range, self.gpu)?.report;
+        let report = analyse(&self.file, range, self.gpu, &self.debug_dir)?.report;
         output::print(&match self.format {
             Format::Text => {
                 let out = std::io::stdout();

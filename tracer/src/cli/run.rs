@@ -63,7 +63,7 @@ impl Run {
             say_status(&words[0], status);
             recorded.had_something(&words[0])?;
         }
-        let report = analyse(&recorded.path, Range::default(), None)?.report;
+        let report = analyse(&recorded.path, Range::default(), None, &[])?.report;
         let mut out = std::io::stderr();
         // The command may own standard output; where standard error is closed there is nobody to tell.
         let text = render::text(&report, style(out.is_terminal()), columns(&out));

@@ -1,5 +1,6 @@
 //! What every verb that records has in common: check all that can be checked, then attach, record, end.
 
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -75,6 +76,9 @@ impl Session {
             command: what.to_owned(),
         };
         let open_files = descriptors::raise();
+        if std::io::stderr().is_terminal() {
+            super::say("loading and attaching probes, which takes some seconds");
+        }
         let tracer = Tracer::attach(&plan.config)?;
         let writer = Writer::create(&path)?;
         output.keep();

@@ -27,7 +27,7 @@ pub fn watch(options: &Recording, common: &Common) -> Result<(), CliError> {
     let recorded = session.record(&mut live)?;
     live.clear();
     recorded.had_something("every process on a GPU")?;
-    let report = analyse(&recorded.path, Range::default(), None)?.report;
+    let report = analyse(&recorded.path, Range::default(), None, &[])?.report;
     let out = std::io::stdout();
     output::print(&render::text(&report, style(out.is_terminal()), columns(&out)))?;
     say_where(&recorded);

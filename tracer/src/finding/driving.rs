@@ -216,17 +216,12 @@ pub(super) fn unwatched(timeline: &Timeline, idle: &DeviceIdle) -> Unwatched {
 
 /// What was watched in each stretch of `window`. A trace that says nothing of it holds all calls.
 fn watched(timeline: &Timeline, window: Span) -> Vec<(Span, Watched)> {
-    let watches = &timeline.cuda_watches;
-    if watches.is_empty() {
-        return vec![(window, Watched::All)];
-    }
-    let starts = [(0, Watched::Nothing)].into_iter().chain(watches.iter().map(|w| (w.at, w.watched)));
-    let ends = watches.iter().map(|w| w.at).chain([Ns::MAX]);
-    starts
-        .zip(ends)
-        .filter_map(|((start, watched), end)| {
-            Some((Span::new(start, end.max(start)).intersect(window)?, watched))
-        })
+    let Some(first) = timeline.cuda_watches.first() else { return vec![(window, Watched::All)] };
+    let before = (Span::new(0, first.at), Watched::Nothing);
+    [before]
+        .into_iter()
+        .chain(timeline.watches().map(|(span, watch)| (span, watch.watched)))
+        .filter_map(|(span, watched)| Some((span.intersect(window)?, watched)))
         .filter(|(span, _)| !span.is_empty())
         .collect()
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Gpu, accounts, managed, questions, ranks};
+use super::{Gpu, accounts, managed, questions, ranks, rhythm};
 use crate::cause::{Cause, Ledger, Mechanism, Stage, role, seconds};
 use crate::idle::{DeviceIdle, DeviceMap};
 use crate::timeline::{Activity, Thread, Timeline};
@@ -20,6 +20,7 @@ pub(super) struct Case<'c> {
 pub(super) fn of(case: &Case<'_>, mechanism: Mechanism, causes: &[&Cause]) -> Vec<String> {
     let &Case { timeline, idle, ledger, gpu, .. } = case;
     let mut lines = vec![size(idle, ledger, mechanism, causes)];
+    lines.extend(rhythm::sentence(timeline, idle, ledger, mechanism));
     lines.extend(causes.first().map(|c| chain(c)));
     lines.extend(culprits(causes));
     lines.extend(causes.first().and_then(|c| spread(c)));
@@ -62,7 +63,9 @@ pub(super) fn of(case: &Case<'_>, mechanism: Mechanism, causes: &[&Cause]) -> Ve
         lines.extend(starts(timeline, idle.window));
     }
     lines.push(elsewhere(idle, ledger, mechanism));
-    lines.extend(causes.first().and_then(|c| c.note.as_ref()).map(|note| format!("Of the gain: {note}.")));
+    lines.extend(
+        causes.first().and_then(|c| c.note.as_ref()).map(|note| format!("How it was found: {note}.")),
+    );
     lines
 }
 
@@ -269,10 +272,13 @@ fn scheduling(timeline: &Timeline, window: Span, threads: &[&Thread]) -> Vec<Str
             runnable += slice.span.len();
         }
     }
-    let mut lines =
-        vec![format!("{} threads waited {} for a processor in all.", threads.len(), seconds(runnable))];
+    let mut lines = vec![format!(
+        "{} waited {} for a processor in all.",
+        threads_in_words(threads.len()),
+        seconds(runnable)
+    )];
     let masks: BTreeSet<u32> =
-        threads.iter().filter_map(|t| t.off_cpu.last()).map(|o| o.cpus_allowed).collect();
+        threads.iter().filter_map(|t| t.off_cpu.last()).map(|o| o.cpus_allowed).filter(|n| *n > 0).collect();
     let words: Vec<String> = masks.iter().map(u32::to_string).collect();
     if !words.is_empty() {
         lines.push(format!(
@@ -358,9 +364,18 @@ fn elsewhere(idle: &DeviceIdle, ledger: &Ledger, mechanism: Mechanism) -> String
     for cause in ledger.causes.iter().filter(|c| c.mechanism != mechanism) {
         *by.entry(cause.stage).or_default() += cause.ns;
     }
+    // Storage and preparing are cleared by a figure of 0 too.
+    let shown = |(stage, ns): &(Stage, u64)| {
+        matches!(stage, Stage::Storage | Stage::Prepare) || ns.saturating_mul(1_000) >= idle.idle_ns
+    };
     let words: Vec<String> = by
         .into_iter()
-        .map(|(stage, ns)| format!("{} {}", questions::stage_name(stage), percent(ns, idle.idle_ns)))
+        .filter(shown)
+        .map(|(stage, ns)| format!("{} {}", stage.name(), percent(ns, idle.idle_ns)))
         .collect();
     format!("The rest of the idle time: {}.", words.join(", "))
+}
+
+fn threads_in_words(n: usize) -> String {
+    if n == 1 { "1 thread".to_owned() } else { format!("{n} threads") }
 }

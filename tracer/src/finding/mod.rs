@@ -11,6 +11,7 @@ mod off_cpu;
 mod questions;
 mod ranks;
 mod remedies;
+mod rhythm;
 mod rules;
 mod signal;
 
@@ -51,6 +52,7 @@ pub fn report(timeline: &Timeline, devices: &[(DeviceIdle, Ledger)]) -> Report {
             .map(|p| ProbeLine { name: p.name.clone(), attached: p.attached, reason: p.reason.clone() })
             .collect(),
         questions: questions::answers(timeline, devices, &gpus),
+        waits: if devices.is_empty() { off_cpu::summary(timeline) } else { Vec::new() },
         notes: notes::notes(timeline, &map, devices),
         gpus,
     }

@@ -19,6 +19,8 @@ pub struct Report {
     pub probes: Vec<ProbeLine>,
     /// The five questions, in order.
     pub questions: Vec<Answer>,
+    /// The longest kinds of waits of the watched threads, a sentence each, where no GPU was read.
+    pub waits: Vec<String>,
     /// Anything that limits what can be said: a cut trace, governor steps, threads without symbols.
     pub notes: Vec<String>,
 }

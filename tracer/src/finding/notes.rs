@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{LossLine, managed, off_cpu, signal};
+use super::{LossLine, managed, signal};
 use crate::cause::{Ledger, seconds};
 use crate::idle::{DeviceIdle, DeviceMap};
 use crate::timeline::{Timeline, apportion};
@@ -79,7 +79,6 @@ pub(super) fn notes(timeline: &Timeline, map: &DeviceMap, devices: &[(DeviceIdle
             "No device was read: there is no GPU idle time in this report, only what threads waited for."
                 .into(),
         );
-        notes.extend(off_cpu::summary(timeline));
     }
     notes.extend(signal::notes(timeline, map));
     for (idle, _) in devices {
@@ -101,41 +100,58 @@ pub(super) fn notes(timeline: &Timeline, map: &DeviceMap, devices: &[(DeviceIdle
             ));
         }
     }
-    notes.extend(timeline.steps.iter().map(|step| {
-        let after = step.at.saturating_sub(timeline.span.start);
-        format!("To stay within its budget the tracer took a step after {}: {}.", seconds(after), step.what)
-    }));
+    notes.extend(steps(timeline));
     notes.extend(watches(timeline));
     let windows = devices.first().map_or(timeline.span, |(idle, _)| idle.window);
     notes.extend(managed::memory(timeline, windows));
     notes.extend(unnamed(timeline));
-    let missing: Vec<&str> =
-        timeline.probes.iter().filter(|p| !p.attached).map(|p| p.name.as_str()).collect();
-    if !missing.is_empty() {
-        notes.push(format!("{} probes could not be attached; what they see is missing.", missing.len()));
-    }
     notes.extend(adopted(timeline));
     notes
 }
 
-/// What was watched of driver calls, each reason once with the time it first held.
+/// What the tracer gave up to stay within its budget, each kind once: how often, from when on.
+fn steps(timeline: &Timeline) -> Vec<String> {
+    let mut told: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for step in &timeline.steps {
+        told.entry(&step.what).or_insert((step.at, 0)).1 += 1;
+    }
+    let mut told: Vec<_> = told.into_iter().collect();
+    told.sort_by_key(|(what, (at, _))| (*at, *what));
+    let sentence = |(what, (at, count)): (&str, (u64, u64))| {
+        let after = seconds(at.saturating_sub(timeline.span.start));
+        let again = match count {
+            1 => String::new(),
+            2 => ", and once more".to_owned(),
+            n => format!(", and {} times more", n - 1),
+        };
+        format!("To stay within its budget the tracer took a step after {after}{again}: {what}.")
+    };
+    told.into_iter().map(sentence).collect()
+}
+
+/// What was not watched of driver calls, each reason once: how long in all, from when on.
 fn watches(timeline: &Timeline) -> Vec<String> {
-    let mut told: BTreeMap<(Watched, &str), (u64, usize)> = BTreeMap::new();
-    for watch in &timeline.cuda_watches {
-        told.entry((watch.watched, &watch.reason)).or_insert((watch.at, 0)).1 += 1;
+    let mut told: BTreeMap<(Watched, &str), (u64, u64)> = BTreeMap::new();
+    for (span, watch) in timeline.watches() {
+        let ns = span.end.min(timeline.span.end).saturating_sub(span.start);
+        told.entry((watch.watched, &watch.reason)).or_insert((watch.at, 0)).1 += ns;
     }
     let mut told: Vec<_> = told.into_iter().filter(|((watched, _), _)| *watched != Watched::All).collect();
     told.sort_by_key(|((watched, reason), (at, _))| (*at, *watched, *reason));
-    let sentence = |((watched, reason), (at, times)): ((Watched, &str), (u64, usize))| {
+    let sentence = |((watched, reason), (at, ns)): ((Watched, &str), (u64, u64))| {
         let what = match watched {
             Watched::Nothing => "no driver call was watched",
             Watched::Rare => "driver calls were watched without launches",
-            Watched::Burst | Watched::All => "all driver calls were watched for a moment",
+            Watched::Burst | Watched::All => "all driver calls were watched in bursts",
         };
         let after = at.saturating_sub(timeline.span.start);
-        let often = if times > 1 { format!(", {times} times") } else { String::new() };
         let why = if reason.is_empty() { "no reason recorded" } else { reason };
-        format!("After {} {what}{often}: {}.", seconds(after), why.trim_end_matches('.'))
+        format!(
+            "For {} in all, from {} on, {what}: {}.",
+            seconds(ns),
+            seconds(after),
+            why.trim_end_matches('.')
+        )
     };
     told.into_iter().map(sentence).collect()
 }

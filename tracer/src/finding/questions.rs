@@ -171,7 +171,7 @@ fn stuck(devices: Devices<'_>) -> Result<String, String> {
             let mut stages: Vec<_> = by.into_iter().filter(|&(_, ns)| ns > 0).collect();
             stages.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
             let words: Vec<String> =
-                stages.iter().take(4).map(|(s, ns)| format!("{} {}", stage_name(*s), seconds(*ns))).collect();
+                stages.iter().take(4).map(|(s, ns)| format!("{} {}", s.name(), seconds(*ns))).collect();
             if words.is_empty() {
                 format!("GPU {}: nowhere", idle.device)
             } else {
@@ -198,7 +198,8 @@ fn copies(devices: Devices<'_>, gpus: &[Gpu]) -> Result<String, String> {
             let mut told: Vec<String> = gpu.copies.as_ref().map(copying).into_iter().collect();
             if pageable + transfer > 0 {
                 told.push(format!(
-                    "The GPU stood idle {} during blocking copies from pageable memory and {} during others.",
+                    "The GPU stood idle {} during blocking copies from memory not seen to be pinned and {} during \
+                     others.",
                     seconds(pageable),
                     seconds(transfer)
                 ));
@@ -264,23 +265,4 @@ fn size(bytes: u64) -> String {
 
 fn sentence(lines: &[String], otherwise: &str) -> Result<String, String> {
     if lines.is_empty() { Err(otherwise.to_owned()) } else { Ok(format!("{}.", lines.join("; "))) }
-}
-
-/// The stage's name as it is serialised.
-pub(super) fn stage_name(stage: Stage) -> &'static str {
-    match stage {
-        Stage::Storage => "storage",
-        Stage::Network => "network",
-        Stage::Prepare => "prepare",
-        Stage::Memory => "memory",
-        Stage::Copy => "copy",
-        Stage::Launch => "launch",
-        Stage::Driver => "driver",
-        Stage::Schedule => "schedule",
-        Stage::Lock => "lock",
-        Stage::Peer => "peer",
-        Stage::Process => "process",
-        Stage::NoDemand => "no-demand",
-        Stage::Unexplained => "unexplained",
-    }
 }

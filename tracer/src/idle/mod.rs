@@ -17,6 +17,7 @@ mod queue;
 #[cfg(test)]
 mod recordings;
 mod runs;
+mod sides;
 mod trim;
 mod watch;
 
@@ -35,3 +36,4 @@ pub use collectives::{Blind, DeviceCollectives, Latecomer, collectives};
 pub use devices::{DeviceMap, On, feeders};
 pub use model::*;
 pub use place::{Located, locate, place};
+pub use sides::{Sides, sides};

@@ -1,5 +1,7 @@
 //! What placement hands to `cause`.
 
+use std::collections::BTreeMap;
+
 use crate::trace::{Ns, Span, ThreadKey};
 
 /// One device's idle time. `window.len() == busy_ns + idle_ns + unknown_ns`, and
@@ -21,6 +23,22 @@ pub struct DeviceIdle {
     /// What a launch, graph launch or memset run looked like from all feeders: submit edges of the device.
     pub submits: u64,
     pub launches_per_second: Option<f64>,
+}
+
+impl DeviceIdle {
+    /// The thread that ended most of the idle time; of equal ones the first.
+    #[must_use]
+    pub fn main_feeder(&self) -> Option<ThreadKey> {
+        let placed = self.placed.iter().map(|p| (p.feeder, p.span.len()));
+        let unplaced = self.unplaced.iter().map(|u| (u.feeder, u.ns));
+        let mut ended: BTreeMap<ThreadKey, u64> = BTreeMap::new();
+        for (feeder, ns) in placed.chain(unplaced) {
+            if let Some(feeder) = feeder {
+                *ended.entry(feeder).or_default() += ns;
+            }
+        }
+        ended.into_iter().max_by(|a, b| a.1.cmp(&b.1).then(b.0.cmp(&a.0))).map(|(key, _)| key)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

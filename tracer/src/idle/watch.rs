@@ -32,18 +32,19 @@ struct Burst {
 
 impl Watches {
     pub(super) fn new(timeline: &Timeline, runs: &[Run]) -> Self {
-        let watches = &timeline.cuda_watches;
-        let end = |i: usize| watches.get(i + 1).map_or(Ns::MAX, |next| next.at);
-        let spans = || watches.iter().enumerate().map(|(i, w)| (Span::new(w.at, end(i).max(w.at)), w));
         let sees_launches = |w: &CudaWatch| matches!(w.watched, Watched::All | Watched::Burst);
         // A server that launches graphs alone misses nothing where graph launches are watched.
         let during = |span: Span| runs.iter().filter(move |r| r.last >= span.start && r.first < span.end);
-        let mut watched =
-            spans().filter(|(_, w)| sees_launches(w)).flat_map(|(span, _)| during(span)).peekable();
+        let mut watched = timeline
+            .watches()
+            .filter(|(_, w)| sees_launches(w))
+            .flat_map(|(span, _)| during(span))
+            .peekable();
         let graphs_alone =
             watched.peek().is_some() && watched.all(|r| r.kind.family == CudaFamily::GraphLaunch);
         let sees_all = |w: &CudaWatch| sees_launches(w) || (w.watched == Watched::Rare && graphs_alone);
-        let blind = spans().filter(|(_, w)| !sees_all(w)).map(|(span, w)| (span, w.reason.clone()));
+        let blind =
+            timeline.watches().filter(|(_, w)| !sees_all(w)).map(|(span, w)| (span, w.reason.clone()));
         Self { blind: blind.collect(), burst: None }
     }
 

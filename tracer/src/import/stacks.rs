@@ -5,7 +5,7 @@ use std::io;
 
 use super::hash::Hash;
 use super::names::{Names, Who};
-use crate::trace::{Ns, Record, Sample, Stack, StackId, StackKind, Symbol};
+use crate::trace::{Ns, Record, Sample, Stack, StackEnd, StackId, StackKind, Symbol};
 
 /// 99 a second, as a live recording takes them.
 pub(super) const PERIOD_NS: u64 = 10_101_010;
@@ -69,7 +69,15 @@ impl Stacks {
             let frames = open.ops.iter().rev().map(|(_, name)| (names.address(*name), *name));
             let addresses = frames.clone().map(|(address, _)| address).collect();
             self.used.extend(frames.map(|(address, name)| (who.pid, address, name)));
-            out(Record::Stack(Stack { id, kind: StackKind::User, pid: who.pid, addresses }))?;
+            out(Record::Stack(Stack {
+                image: 0,
+                id,
+                kind: StackKind::User,
+                pid: who.pid,
+                addresses,
+                end: StackEnd::Start,
+                python: 0,
+            }))?;
         }
         Ok(id)
     }
@@ -109,6 +117,7 @@ impl Stacks {
         for &(pid, address, name) in &self.used {
             let (frame, module) = names.symbol(name);
             out(Record::Symbol(Symbol {
+                image: 0,
                 kind: StackKind::User,
                 pid,
                 address,

@@ -64,6 +64,7 @@ prop_compose! {
         report.probes.push(ProbeLine { name: words[4].clone(), attached: false, reason: words[5].clone() });
         report.questions.push(Answer { question: words[0].clone(), known: counts[0] % 2 == 0, text: words[1].clone() });
         report.notes.clone_from(&words);
+        report.waits.clone_from(&words);
         report.host.command.clone_from(&words[3]);
         report
     }

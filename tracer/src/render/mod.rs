@@ -14,6 +14,8 @@ mod word;
 #[cfg(test)]
 mod golden;
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod laws;
 #[cfg(test)]
 mod pipeline;

@@ -75,6 +75,7 @@ fn report(gpus: Vec<Gpu>) -> Report {
         losses: Vec::new(),
         probes: ["sched_switch", "sched_waking", "block_rq_issue", "cuLaunchKernel"].map(probe).to_vec(),
         questions: questions(),
+        waits: Vec::new(),
         notes: Vec::new(),
     }
 }
@@ -261,6 +262,7 @@ pub(super) fn healthy() -> Report {
 
 pub(super) fn no_device() -> Report {
     let mut report = report(Vec::new());
+    report.waits = vec!["loader-0: read of files in /data, 24.1 s in 803 waits.".to_owned()];
     report.questions =
         ["How long did the GPU wait?", "Is there too much work per kernel?", "Where is the batch stuck?"]
             .map(|question| Answer {

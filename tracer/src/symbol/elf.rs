@@ -8,9 +8,10 @@ use std::fs::File;
 use std::ops::Range;
 
 use object::elf::{
-    FileHeader32, FileHeader64, PF_X, PT_LOAD, SHF_COMPRESSED, SHN_UNDEF, SHT_DYNSYM, STT_FUNC, STT_OBJECT,
+    FileHeader32, FileHeader64, PF_X, PT_LOAD, SHF_COMPRESSED, SHF_EXECINSTR, SHN_UNDEF, SHT_DYNSYM,
+    SHT_NOBITS, STT_FUNC, STT_OBJECT,
 };
-use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, SectionTable, Sym};
+use object::read::elf::{FileHeader, NoteIterator, ProgramHeader, SectionHeader, SectionTable, Sym};
 use object::read::{FileKind, ReadCache, ReadRef, StringTable};
 use object::{Endianness, SectionIndex};
 
@@ -50,16 +51,38 @@ pub(crate) fn exports(file: File, each: &mut dyn FnMut(Export)) -> Result<(), El
     open(file, &mut Exports(each))
 }
 
-/// Where an exported variable lies, and where the file's first loaded byte does, as the file counts addresses.
+/// Where exported functions and variables lie, and where the file's first loaded byte does, as the file counts
+/// addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Variable {
-    pub(crate) address: u64,
+pub(crate) struct Addresses<const N: usize> {
+    /// In the order of the names.
+    pub(crate) of: [Option<u64>; N],
     pub(crate) first: u64,
 }
 
-/// `None`: the file exports no such variable.
-pub(crate) fn variable(file: File, name: &[u8]) -> Result<Option<Variable>, ElfError> {
-    open(file, &mut Exported(name))
+/// A loaded segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Segment {
+    pub(crate) executable: bool,
+    /// Its bytes lie in this file; those of a program's debuginfo file do not.
+    pub(crate) in_file: bool,
+    /// As the file counts addresses.
+    pub(crate) address: u64,
+    pub(crate) size: u64,
+    pub(crate) align: u64,
+}
+
+/// In the order of the file's program headers, which is that of addresses.
+pub(crate) fn segments(file: File) -> Result<Vec<Segment>, ElfError> {
+    open(file, &mut Segments)
+}
+
+/// `None`: the file loads nothing.
+pub(crate) fn addresses<const N: usize>(
+    file: File,
+    names: [&[u8]; N],
+) -> Result<Option<Addresses<N>>, ElfError> {
+    open(file, &mut Exported(names))
 }
 
 /// Something to do with an ELF file of either class.
@@ -94,15 +117,19 @@ impl<'a, E: FileHeader<Endian = Endianness>> Parsed<'a, E> {
     }
 }
 
-fn open<Q: Question>(file: File, question: &mut Q) -> Result<Q::Answer, ElfError> {
+/// Gives `ask` the file, of which it can read `budget` bytes.
+pub(crate) fn bounded<R>(file: File, budget: u64, ask: impl for<'a> FnOnce(Bounded<'a>) -> R) -> R {
     let cache = ReadCache::new(file);
-    let budget = Cell::new(BUDGET);
-    let data = Bounded { cache: &cache, budget: &budget };
-    match FileKind::parse(data) {
+    let budget = Cell::new(budget);
+    ask(Bounded { cache: &cache, budget: &budget })
+}
+
+fn open<Q: Question>(file: File, question: &mut Q) -> Result<Q::Answer, ElfError> {
+    bounded(file, BUDGET, |data| match FileKind::parse(data) {
         Ok(FileKind::Elf64) => ask::<FileHeader64<Endianness>, Q>(data, question),
         Ok(FileKind::Elf32) => ask::<FileHeader32<Endianness>, Q>(data, question),
         _ => Err(ElfError::NotElf),
-    }
+    })
 }
 
 fn ask<'a, E: FileHeader<Endian = Endianness>, Q: Question>(
@@ -123,17 +150,55 @@ impl Question for BuildId {
         &mut self,
         file: &Parsed<'a, E>,
     ) -> Result<Vec<u8>, ElfError> {
+        // A debuginfo file's program headers may tell where its notes lay in the program, so its sections count too.
         for segment in file.header.program_headers(file.endian, file.data)? {
-            let Some(mut notes) = segment.notes(file.endian, file.data)? else { continue };
-            while let Some(note) = notes.next()? {
-                if note.name() == object::elf::ELF_NOTE_GNU
-                    && note.n_type(file.endian) == object::elf::NT_GNU_BUILD_ID
-                {
-                    return Ok(note.desc().to_vec());
-                }
+            let notes = segment.notes(file.endian, file.data).ok().flatten();
+            if let Some(id) = notes.and_then(|notes| in_notes(file.endian, notes)) {
+                return Ok(id);
+            }
+        }
+        for section in file.sections()?.iter() {
+            let notes = section.notes(file.endian, file.data).ok().flatten();
+            if let Some(id) = notes.and_then(|notes| in_notes(file.endian, notes)) {
+                return Ok(id);
             }
         }
         Ok(Vec::new())
+    }
+}
+
+fn in_notes<E: FileHeader>(endian: E::Endian, mut notes: NoteIterator<'_, E>) -> Option<Vec<u8>> {
+    while let Ok(Some(note)) = notes.next() {
+        if note.name() == object::elf::ELF_NOTE_GNU && note.n_type(endian) == object::elf::NT_GNU_BUILD_ID {
+            return Some(note.desc().to_vec());
+        }
+    }
+    None
+}
+
+struct Segments;
+
+impl Question for Segments {
+    type Answer = Vec<Segment>;
+
+    fn ask<'a, E: FileHeader<Endian = Endianness>>(
+        &mut self,
+        file: &Parsed<'a, E>,
+    ) -> Result<Vec<Segment>, ElfError> {
+        let endian = file.endian;
+        let code = file.sections()?.iter().any(|section| {
+            let flags: u64 = section.sh_flags(endian).into();
+            flags & u64::from(SHF_EXECINSTR) != 0 && section.sh_type(endian) != SHT_NOBITS
+        });
+        let loaded = file.header.program_headers(endian, file.data)?.iter();
+        let loaded = loaded.filter(|s| s.p_type(endian) == PT_LOAD).map(|s| Segment {
+            executable: s.p_flags(endian) & PF_X != 0,
+            in_file: code,
+            address: s.p_vaddr(endian).into(),
+            size: s.p_memsz(endian).into(),
+            align: s.p_align(endian).into(),
+        });
+        Ok(loaded.collect())
     }
 }
 
@@ -191,28 +256,30 @@ impl Question for Exports<'_> {
     }
 }
 
-struct Exported<'n>(&'n [u8]);
+struct Exported<'n, const N: usize>([&'n [u8]; N]);
 
-impl Question for Exported<'_> {
-    type Answer = Option<Variable>;
+impl<const N: usize> Question for Exported<'_, N> {
+    type Answer = Option<Addresses<N>>;
 
     fn ask<'a, E: FileHeader<Endian = Endianness>>(
         &mut self,
         file: &Parsed<'a, E>,
     ) -> Result<Self::Answer, ElfError> {
         let endian = file.endian;
-        let (symbols, names) = file.dynamic_symbols()?;
-        let found = symbols.iter().find(|symbol| {
-            symbol.st_type() == STT_OBJECT
-                && symbol.st_shndx(endian) != SHN_UNDEF
-                && symbol.name(endian, names).is_ok_and(|name| name == self.0)
-        });
         let mut segments = file.header.program_headers(endian, file.data)?.iter();
-        let first = segments.find(|s| s.p_type(endian) == PT_LOAD);
-        Ok(found.zip(first).map(|(symbol, first)| Variable {
-            address: symbol.st_value(endian).into(),
-            first: first.p_vaddr(endian).into(),
-        }))
+        let Some(first) = segments.find(|s| s.p_type(endian) == PT_LOAD) else { return Ok(None) };
+        let (symbols, names) = file.dynamic_symbols()?;
+        let mut of = [None; N];
+        for symbol in symbols {
+            if !matches!(symbol.st_type(), STT_OBJECT | STT_FUNC) || symbol.st_shndx(endian) == SHN_UNDEF {
+                continue;
+            }
+            let Ok(name) = symbol.name(endian, names) else { continue };
+            if let Some(i) = self.0.iter().position(|wanted| *wanted == name) {
+                of[i].get_or_insert(symbol.st_value(endian).into());
+            }
+        }
+        Ok(Some(Addresses { of, first: first.p_vaddr(endian).into() }))
     }
 }
 
@@ -230,7 +297,7 @@ fn executable_offset<P: ProgramHeader<Endian = Endianness>>(
 
 /// A file of which only so much can be read.
 #[derive(Clone, Copy, Debug)]
-struct Bounded<'a> {
+pub(crate) struct Bounded<'a> {
     cache: &'a ReadCache<File>,
     budget: &'a Cell<u64>,
 }

@@ -19,7 +19,7 @@ pub(super) fn resolve(addresses: &BTreeMap<u64, bool>) -> Vec<Symbol> {
         .zip(named)
         .map(|(&address, named)| Symbol {
             module: KERNEL.to_owned(),
-            ..symbol(StackKind::Kernel, 0, address, named)
+            ..symbol(StackKind::Kernel, (0, 0), address, named)
         })
         .collect()
 }

@@ -5,7 +5,10 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+
+use super::VDSO;
 
 /// Longest line that is looked at: a path of `PATH_MAX`, every byte of it escaped, and what stands before.
 const LINE_LIMIT: u64 = 4 * 4096 + 128;
@@ -34,6 +37,10 @@ impl MapsLine {
         self.name.first() == Some(&b'/')
     }
 
+    pub(crate) fn is_vdso(&self) -> bool {
+        self.name == VDSO.as_bytes()
+    }
+
     pub(crate) fn path(&self) -> &Path {
         Path::new(OsStr::from_bytes(&self.name))
     }
@@ -41,6 +48,24 @@ impl MapsLine {
     /// The mapped file itself, whatever became of its name; needs `CAP_SYS_ADMIN` or `CAP_CHECKPOINT_RESTORE`.
     pub(crate) fn map_files(&self, pid: u32) -> PathBuf {
         PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", self.start, self.end))
+    }
+
+    /// The file that was mapped. `None` where it is gone, and where another may lie there now: the process may run
+    /// another program since the line was read.
+    pub(crate) fn open(&self, pid: u32) -> Option<File> {
+        let mapped = File::open(self.map_files(pid)).ok();
+        let still = self.still_there(pid);
+        if still && mapped.is_some() {
+            return mapped;
+        }
+        let path = self.path().strip_prefix("/").ok().filter(|_| !self.deleted)?;
+        let rooted = File::open(Path::new(&format!("/proc/{pid}/root")).join(path)).ok()?;
+        (still || rooted.metadata().is_ok_and(|m| m.ino() == self.file.1)).then_some(rooted)
+    }
+
+    fn still_there(&self, pid: u32) -> bool {
+        let mut found = false;
+        read(pid, |line| found |= line == *self).is_ok() && found
     }
 }
 
@@ -50,6 +75,18 @@ impl MapsLine {
 /// The process is gone, or not ours to look at.
 pub(crate) fn read(pid: u32, each: impl FnMut(MapsLine)) -> io::Result<()> {
     parse(BufReader::with_capacity(64 << 10, File::open(format!("/proc/{pid}/maps"))?), each)
+}
+
+/// The kernel's code in user space, as this process has it: the same in all. `None` without one, and where this
+/// process cannot read its own mappings.
+pub(crate) fn own_vdso() -> Option<MapsLine> {
+    let mut own = None;
+    let read = read(std::process::id(), |line| {
+        if line.is_vdso() {
+            own = Some(line);
+        }
+    });
+    read.ok().and(own)
 }
 
 fn parse(mut from: impl BufRead, mut each: impl FnMut(MapsLine)) -> io::Result<()> {

@@ -11,8 +11,9 @@ use blazesym::symbolize::{CodeInfo, Input, Reason, Sym, Symbolized, Symbolizer};
 
 use super::demangle::demangle;
 use super::files::{FileName, Files};
+use super::perf_map::PerfMaps;
 use super::ranges::Ranges;
-use super::{ANONYMOUS, Named, VDSO, elf, looked_up, maps, symbol};
+use super::{Named, VDSO, elf, looked_up, made_at_run_time, maps, module, symbol};
 use crate::trace::{Frame, Mapping, StackKind, Symbol};
 
 /// Debug information beyond this is left alone, and names come from the symbol table: packed sections are
@@ -27,23 +28,32 @@ struct InFile<'a> {
     offsets: BTreeMap<u64, Vec<usize>>,
 }
 
-/// `addresses`: by (pid, address), whether it is a return address. The result is in their order.
+/// `addresses`: by (pid, image, address), whether it is a return address. The result is in their order.
 pub(super) fn resolve(
-    addresses: &BTreeMap<(u32, u64), bool>,
+    addresses: &BTreeMap<(u32, u32, u64), bool>,
     mappings: &[Mapping],
     files: &Files,
+    perf_maps: &PerfMaps,
 ) -> Vec<Symbol> {
-    let mut ranges: HashMap<u32, Ranges> = HashMap::new();
+    let mut ranges: HashMap<(u32, u32), Ranges> = HashMap::new();
+    let mut newest: HashMap<u32, u32> = HashMap::new();
     for mapping in mappings {
-        ranges.entry(mapping.pid).or_default().insert(mapping);
+        ranges.entry((mapping.pid, mapping.image)).or_default().insert(mapping);
+        newest.insert(mapping.pid, mapping.image);
     }
     let mut symbols = Vec::with_capacity(addresses.len());
     let mut by_file: BTreeMap<FileName, InFile> = BTreeMap::new();
-    for (&(pid, address), &returns) in addresses {
+    // By process, for its newest program: looked-up address, and which symbols of the result lie there.
+    let mut made: BTreeMap<u32, BTreeMap<u64, Vec<usize>>> = BTreeMap::new();
+    for (&(pid, image, address), &returns) in addresses {
         let lookup = looked_up(address, returns);
-        let mut symbol = symbol(StackKind::User, pid, address, Named::Frames(Vec::new()));
-        match ranges.get(&pid).map(|ranges| ranges.find(lookup)) {
-            None => symbol.reason = "the process ended before its mappings were read".to_owned(),
+        let mut symbol = symbol(StackKind::User, (pid, image), address, Named::Frames(Vec::new()));
+        match ranges.get(&(pid, image)).map(|ranges| ranges.find(lookup)) {
+            None => {
+                symbol.reason =
+                    "the process ended before its mappings were read, or ran another program by then"
+                        .to_owned();
+            }
             Some(None) => {
                 symbol.reason = "no executable mapping holds this address: a broken frame-pointer chain, or \
                                  code that is mapped no more"
@@ -53,6 +63,16 @@ pub(super) fn resolve(
                 symbol.module = module(&mapping.path);
                 symbol.file_offset = (lookup - mapping.start).saturating_add(mapping.offset);
                 symbol.build_id = mapping.build_id.clone();
+                if made_at_run_time(&mapping.path) {
+                    if newest.get(&pid) != Some(&image) {
+                        symbol.reason = "code made at run time, of a program that is gone".to_owned();
+                        symbols.push(symbol);
+                        continue;
+                    }
+                    made.entry(pid).or_default().entry(lookup).or_default().push(symbols.len());
+                    symbols.push(symbol);
+                    continue;
+                }
                 let file = by_file.entry((mapping.path.clone(), mapping.build_id.clone())).or_default();
                 if file.mappings.last().is_none_or(|last| !std::ptr::eq(*last, mapping)) {
                     file.mappings.push(mapping);
@@ -65,12 +85,6 @@ pub(super) fn resolve(
     for ((path, _), file) in by_file {
         let offsets: Vec<_> = file.offsets.keys().copied().collect();
         let named = match path.as_str() {
-            ANONYMOUS => {
-                vec![
-                    Named::Unknown("anonymous executable memory: code made at run time (JIT)".into());
-                    offsets.len()
-                ]
-            }
             VDSO => name_vdso(&offsets),
             path if path.starts_with('/') => match files.find(&file.mappings) {
                 Ok(path) => name_offsets(&path, &offsets),
@@ -78,30 +92,44 @@ pub(super) fn resolve(
             },
             other => vec![Named::Unknown(format!("{other} is no file")); offsets.len()],
         };
-        for (places, named) in file.offsets.values().zip(named) {
-            for &place in places {
-                match &named {
-                    Named::Frames(frames) => symbols[place].frames.clone_from(frames),
-                    Named::Unknown(reason) => symbols[place].reason.clone_from(reason),
-                }
-            }
-        }
+        put(&mut symbols, &file.offsets, named);
+    }
+    for (pid, places) in made {
+        let addresses: Vec<_> = places.keys().copied().collect();
+        put(&mut symbols, &places, perf_maps.name(pid, &addresses));
     }
     symbols
 }
 
-fn module(path: &str) -> String {
-    let name = Path::new(path).file_name().map(|name| name.to_string_lossy().into_owned());
-    name.unwrap_or_else(|| path.to_owned())
+/// `named` has an answer for each of `places`, in order.
+fn put(symbols: &mut [Symbol], places: &BTreeMap<u64, Vec<usize>>, named: Vec<Named>) {
+    for (places, named) in places.values().zip(named) {
+        for &place in places {
+            match &named {
+                Named::Frames(frames) => symbols[place].frames.clone_from(frames),
+                Named::Unknown(reason) => symbols[place].reason.clone_from(reason),
+            }
+        }
+    }
 }
 
-/// One answer for each offset.
+/// One answer for each offset in the file.
 pub(super) fn name_offsets(path: &Path, offsets: &[u64]) -> Vec<Named> {
+    name_in(path, Input::FileOffset(offsets))
+}
+
+/// One answer for each address, as the file counts them.
+pub(super) fn name_virtual(path: &Path, addresses: &[u64]) -> Vec<Named> {
+    name_in(path, Input::VirtOffset(addresses))
+}
+
+fn name_in(path: &Path, input: Input<&[u64]>) -> Vec<Named> {
+    let count = input.as_inner_ref().len();
     let debug = File::open(path).ok().and_then(|file| elf::debug_bytes(file).ok()).unwrap_or(u64::MAX);
     let ask = |debug_syms| {
         let mut source = Elf::new(path);
         source.debug_syms = debug_syms;
-        symbolize(&Source::from(source), Input::FileOffset(offsets), offsets.len())
+        symbolize(&Source::from(source), input, count)
     };
     let table = ask(false);
     // Debug information that cannot be read must not take the symbol table's names with it.
@@ -110,7 +138,7 @@ pub(super) fn name_offsets(path: &Path, offsets: &[u64]) -> Vec<Named> {
         (Some(lines), Ok(table)) => lines.into_iter().zip(table).map(|(l, t)| fuller(l, t)).collect(),
         (Some(lines), Err(_)) => lines,
         (None, Ok(table)) => table,
-        (None, Err(reason)) => vec![Named::Unknown(reason); offsets.len()],
+        (None, Err(reason)) => vec![Named::Unknown(reason); count],
     }
 }
 
@@ -133,14 +161,7 @@ fn fuller(mut lines: Named, table: Named) -> Named {
 
 /// The kernel maps the same code into every process, this one too.
 fn name_vdso(offsets: &[u64]) -> Vec<Named> {
-    let mut own = None;
-    // Not being able to read its own mappings comes out as "not found" below.
-    drop(maps::read(std::process::id(), |line| {
-        if line.name == VDSO.as_bytes() {
-            own = Some(line);
-        }
-    }));
-    let Some(own) = own else {
+    let Some(own) = maps::own_vdso() else {
         return vec![Named::Unknown("this process has no vDSO to compare".into()); offsets.len()];
     };
     let size = own.end - own.start;

@@ -52,6 +52,7 @@ mod tests {
             let mappings: Vec<_> = spans
                 .iter()
                 .map(|(start, end)| Mapping {
+                    image: 0,
                     at: 0,
                     pid: 1,
                     start: *start,

@@ -8,9 +8,18 @@ use std::process::{Child, Command, Stdio};
 use proptest::prelude::*;
 
 use super::*;
+use crate::trace::StackEnd;
 
 fn user(addresses: &[u64]) -> Stack {
-    Stack { id: 1, kind: StackKind::User, pid: std::process::id(), addresses: addresses.to_vec() }
+    Stack {
+        id: 1,
+        kind: StackKind::User,
+        pid: std::process::id(),
+        image: 0,
+        addresses: addresses.to_vec(),
+        end: StackEnd::Unknown,
+        python: 0,
+    }
 }
 
 fn names(symbol: &Symbol) -> Vec<&str> {
@@ -97,7 +106,18 @@ fn kernel_functions_are_named_or_the_reason_given() {
     let line = text.lines().find(|l| l.ends_with(" T schedule")).unwrap();
     let address = u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap();
     let addresses = vec![address + 4, address + 6];
-    let symbols = resolve(&[Stack { id: 1, kind: StackKind::Kernel, pid: 0, addresses }], &[]);
+    let symbols = resolve(
+        &[Stack {
+            id: 1,
+            kind: StackKind::Kernel,
+            pid: 0,
+            image: 0,
+            addresses,
+            end: StackEnd::Unknown,
+            python: 0,
+        }],
+        &[],
+    );
     assert_eq!(symbols.len(), 2);
     for symbol in &symbols {
         assert_eq!((symbol.pid, symbol.module.as_str()), (0, KERNEL));
@@ -118,8 +138,40 @@ fn a_process_in_nonsense_is_not_read_again_and_again() {
         assert_eq!(mappings.see(at, &user(&[0x10])), []);
         assert_eq!(before(&mappings), next * second);
     }
-    mappings.exec(std::process::id());
-    assert_eq!(mappings.see(3 * second, &user(&[known_function()])).len(), 1);
+    mappings.exec(std::process::id(), 1, 3 * second);
+    let of_the_next = Stack { image: 1, ..user(&[known_function()]) };
+    assert_eq!(mappings.see(3 * second, &of_the_next).len(), 1);
+}
+
+#[test]
+fn a_program_is_not_named_by_the_one_after_it() {
+    let (pid, second) = (std::process::id(), 1_000_000_000);
+    let (first, next) = (user(&[known_function()]), Stack { image: 1, ..user(&[known_function()]) });
+    let names = |mappings: &Mappings, stack: &Stack| {
+        let symbols = mappings.resolve(std::slice::from_ref(stack));
+        symbols.iter().any(|s| !s.frames.is_empty())
+    };
+    // Read long before the next program began: kept, and not read again.
+    let mut mappings = Mappings::default();
+    assert_eq!(mappings.see(second, &first).len(), 1);
+    mappings.exec(pid, 1, 2 * second);
+    assert_eq!(mappings.see(2 * second, &first), []);
+    assert_eq!((names(&mappings, &first), names(&mappings, &next)), (true, false));
+    assert_eq!(mappings.see(2 * second, &next).len(), 1);
+    assert_eq!((names(&mappings, &first), names(&mappings, &next)), (true, true));
+    // Read when the next one may have been there already.
+    let mut mappings = Mappings::default();
+    assert_eq!(mappings.see(second, &first).len(), 1);
+    mappings.exec(pid, 1, second + 1_000_000);
+    assert_eq!((mappings.stored(), names(&mappings, &first)), (&[][..], false));
+    // Not read in time.
+    let mut mappings = Mappings::default();
+    mappings.exec(pid, 1, second);
+    assert_eq!(mappings.see(second, &first), []);
+    assert!(!names(&mappings, &first));
+    // The id is another process's now, which has run as many programs.
+    mappings.exit(pid);
+    assert_eq!(mappings.see(3 * second, &first).len(), 1);
 }
 
 /// Prints where `middle` is and where it returns to, then waits for the end of its input.
@@ -216,6 +268,89 @@ fn inlined_functions_are_frames_of_their_own() {
     }
     fs::copy(std::env::current_exe().unwrap(), &program.path).unwrap();
     assert!(resolve(&[stack], &stored)[0].reason.contains("build id differs"));
+}
+
+fn tool(name: &str, arguments: &[&std::ffi::OsStr]) {
+    assert!(Command::new(name).args(arguments).status().unwrap().success(), "{name} {arguments:?}");
+}
+
+/// What naming gives for a program whose own file is stripped, by the files that are in the folder.
+fn from_folder(stack: &Stack, stored: &[Mapping], folder: &Path) -> Vec<Symbol> {
+    let stripped = resolve(std::slice::from_ref(stack), stored);
+    assert!(stripped.iter().all(|s| s.frames.is_empty()), "{stripped:?}");
+    let known = |key| stripped.iter().find(|s| (s.pid, s.image, s.address) == key);
+    let folders = DebugDirs::open(&[folder.to_owned()]).unwrap();
+    let mut named = folders.name(&unnamed(&[stack], stored, known));
+    // A recording that was cut has no symbols at all.
+    let mut cut = folders.name(&unnamed(&[stack], stored, |_| None));
+    named.sort_by_key(|s| s.address);
+    cut.sort_by_key(|s| s.address);
+    assert_eq!(named, cut);
+    named
+}
+
+#[test]
+fn debuginfo_files_name_what_a_stripped_program_cannot() {
+    // With an offset in the file that is the address, and with one that is not.
+    for layout in [&[][..], &["-Wl,-z,noseparate-code"], &["-Wl,-Ttext-segment=0x4000000", "-no-pie"]] {
+        let mut program = Program::start(&[&["-O1", "-g", "-Wl,--build-id"], layout].concat());
+        let mut mappings = Mappings::default();
+        let stack = program.stack();
+        let stored = mappings.see(1, &stack);
+        let whole = mappings.resolve(std::slice::from_ref(&stack));
+        program.end();
+        let folder = tempfile::tempdir().unwrap();
+        let (path, debug) = (program.path.as_os_str(), folder.path().join("any-name"));
+        tool("objcopy", &["--only-keep-debug".as_ref(), path, debug.as_os_str()]);
+        let full = folder.path().join("full");
+        fs::copy(&program.path, &full).unwrap();
+        fs::remove_file(&program.path).unwrap();
+        tool("strip", &["-o".as_ref(), path, full.as_os_str()]);
+        fs::remove_file(&full).unwrap();
+
+        let check = |named: Vec<Symbol>| {
+            assert_eq!(named.len(), 2, "{layout:?}");
+            for (named, whole) in named.iter().zip(&whole) {
+                assert_eq!((&named.frames, &named.reason), (&whole.frames, &whole.reason), "{layout:?}");
+                assert_eq!((named.file_offset, &named.build_id), (whole.file_offset, &whole.build_id));
+            }
+        };
+        check(from_folder(&stack, &stored, folder.path()));
+
+        // As distributions lay them out.
+        let id: String = stored[0].build_id.iter().map(|b| format!("{b:02x}")).collect();
+        let place = folder.path().join(".build-id").join(&id[..2]);
+        fs::create_dir_all(&place).unwrap();
+        let placed = place.join(format!("{}.debug", &id[2..]));
+        fs::rename(&debug, &placed).unwrap();
+        check(from_folder(&stack, &stored, folder.path()));
+
+        // Another program's file under this one's name has nothing to say.
+        fs::copy(std::env::current_exe().unwrap(), &placed).unwrap();
+        assert_eq!(from_folder(&stack, &stored, folder.path()), []);
+    }
+}
+
+#[test]
+fn the_program_itself_is_a_debug_file_and_damaged_ones_are_none() {
+    let mut program = Program::start(&["-O1", "-g", "-Wl,--build-id"]);
+    let mut mappings = Mappings::default();
+    let stack = program.stack();
+    let stored = mappings.see(1, &stack);
+    let whole = mappings.resolve(std::slice::from_ref(&stack));
+    program.end();
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = fs::read(&program.path).unwrap();
+    fs::remove_file(&program.path).unwrap();
+    for (name, content) in [("junk", &[0x7f; 99][..]), ("cut", &bytes[..bytes.len() / 3]), ("empty", &[])] {
+        fs::write(folder.path().join(name), content).unwrap();
+    }
+    assert_eq!(from_folder(&stack, &stored, folder.path()), []);
+    fs::write(folder.path().join("prog"), &bytes).unwrap();
+    let named = from_folder(&stack, &stored, folder.path());
+    assert_eq!(named, whole);
+    let missing = DebugDirs::open(&[folder.path().join("none")]).unwrap_err();
+    assert_eq!(missing.1.kind(), std::io::ErrorKind::NotFound);
 }
 
 #[test]

@@ -6,8 +6,8 @@ use proptest::sample::select;
 use super::arbitrary_cuda;
 use super::testing::{TraceBuilder, US};
 use crate::trace::{
-    CudaCall, CudaFamily, Device, DeviceProcess, End, Host, Ns, OffCpu, Reading, ReadingSource, Record,
-    Sample, Span, State, Submits, Syscall, TargetKind, ThreadExec, ThreadExit, ThreadKey, ThreadSeen,
+    CudaCall, CudaFamily, Device, DeviceProcess, End, Host, Ns, OffCpu, Polled, Reading, ReadingSource,
+    Record, Sample, Span, State, Submits, Syscall, TargetKind, ThreadExec, ThreadExit, ThreadKey, ThreadSeen,
     WaitTotal, Waker, WakerContext,
 };
 
@@ -198,7 +198,7 @@ fn record() -> impl Strategy<Value = Record> {
             at, thread, pid: thread.tid, ..Sample::default()
         })),
         1 => (time(), thread()).prop_map(|(at, key)| {
-            Record::ThreadExec(ThreadExec { at, key, pid: key.tid, comm: "x".into() })
+            Record::ThreadExec(ThreadExec { at, key, pid: key.tid, image: 1, comm: "x".into() })
         }),
         1 => (time(), thread())
             .prop_map(|(at, key)| Record::ThreadExit(ThreadExit { at, key, pid: key.tid })),
@@ -207,6 +207,9 @@ fn record() -> impl Strategy<Value = Record> {
         }),
         1 => (0..2_u32, any::<bool>())
             .prop_map(|(index, mig)| Record::Device(Device { index, mig, ..Device::default() })),
+        1 => (time(), 1..4_u32, any::<bool>()).prop_map(|(at, pid, asks)| {
+            Record::Polled(Polled { at, pid, fd: 3, listening: Vec::new(), asks })
+        }),
         1 => time().prop_map(|start_ns| Record::Host(Host { start_ns, ..Host::default() })),
         1 => time()
             .prop_map(|at| Record::End(End { at, reason: String::new(), exit_status: None })),

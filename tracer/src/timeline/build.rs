@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use super::identity::{Identity, Names, share_process};
 use super::model::{DeviceTrack, Thread, Timeline};
-use super::order::{keep, keep_in, order};
+use super::order::{in_order, keep, keep_in, order};
 use super::shorts::Index;
 use super::slices::{Life, slices, tidy};
 use super::waits;
 use crate::trace::{
-    Collective, CudaCall, Device, Host, HostTick, MajorFault, Ns, OffCpu, Reading, Reclaim, Record, Sample,
-    Span, State, Submits, TargetKind, ThreadKey, WaitTotal,
+    Collective, CudaCall, Device, Host, HostTick, MajorFault, Ns, OffCpu, Reclaim, Record, Sample, Span,
+    State, Submits, TargetKind, ThreadKey, WaitTotal,
 };
 
 #[derive(Default)]
@@ -60,8 +60,9 @@ impl Sorter {
             Record::Probe(probe) => timeline.probes.push(probe),
             Record::File(file) => keep_in(&mut timeline.files, file.id, file),
             Record::Stack(stack) => keep_in(&mut timeline.stacks, stack.id, stack),
+            Record::PythonStack(stack) => keep_in(&mut timeline.python_stacks, stack.id, stack),
             Record::Symbol(symbol) => {
-                keep_in(&mut timeline.names, (symbol.pid, symbol.address), Arc::new(symbol));
+                keep_in(&mut timeline.names, (symbol.pid, symbol.image, symbol.address), Arc::new(symbol));
             }
             Record::Mapping(mapping) => {
                 self.saw(mapping.at, mapping.at);
@@ -102,6 +103,10 @@ impl Sorter {
             Record::Step(step) => {
                 self.saw(step.at, step.at);
                 self.timeline.steps.push(step);
+            }
+            Record::Polled(polled) => {
+                self.saw(polled.at, polled.at);
+                self.timeline.polled.push(polled);
             }
             Record::End(end) => {
                 self.saw(end.at, end.at);
@@ -256,6 +261,7 @@ impl Sorter {
         order(&mut timeline.cgroup_ticks, |t| t.at);
         order(&mut timeline.losses, |l| l.at);
         order(&mut timeline.steps, |s| s.at);
+        order(&mut timeline.polled, |p| p.at);
         order(&mut timeline.cuda_contexts, |c| c.at);
         order(&mut timeline.cuda_watches, |w| w.at);
         order(&mut timeline.ioctls, |i| i.span.start);
@@ -280,18 +286,6 @@ fn without_host(ticks: &[HostTick], start_ns: Ns) -> Host {
     online_cpus.sort_unstable();
     online_cpus.dedup();
     Host { online_cpus, start_ns, ..Host::default() }
-}
-
-/// Device windows in order; one that overlaps the one ahead begins at its end.
-fn in_order(mut readings: Vec<Reading>) -> Vec<Reading> {
-    order(&mut readings, |r| r.span.start);
-    let mut cursor = 0;
-    readings.retain_mut(|r| {
-        r.span = Span::new(r.span.start.max(cursor), r.span.end.max(cursor));
-        cursor = cursor.max(r.span.end);
-        !r.span.is_empty()
-    });
-    readings
 }
 
 fn thread(key: ThreadKey, mut raw: Raw, identity: Identity, host: &Host, recording: Span) -> Thread {

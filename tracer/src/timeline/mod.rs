@@ -8,6 +8,7 @@ pub(crate) mod arbitrary;
 #[cfg(test)]
 mod arbitrary_cuda;
 mod build;
+mod frames;
 mod identity;
 mod lag;
 #[cfg(test)]

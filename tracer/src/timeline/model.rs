@@ -6,8 +6,9 @@ use std::sync::Arc;
 use crate::trace::{
     BlockTotal, CgroupTick, Collective, Counter, CudaCall, CudaContext, CudaWatch, Device, DeviceActivity,
     DeviceClock, DeviceEvent, DeviceProcess, DeviceState, FaultTotal, File, FileId, FileReads, GovernorStep,
-    Host, HostTick, IoctlTotal, Loss, MajorFault, Mapping, Ns, OffCpu, ProbeStatus, RanInstead, Reading,
-    Reclaim, Sample, Span, Stack, StackId, Submits, Symbol, TargetKind, ThreadKey, WaitTotal, Waker,
+    Host, HostTick, IoctlTotal, Loss, MajorFault, Mapping, Ns, OffCpu, Polled, ProbeStatus, PythonStack,
+    RanInstead, Reading, Reclaim, Sample, Span, Stack, StackId, Submits, Symbol, TargetKind, ThreadKey,
+    WaitTotal, Waker,
 };
 
 /// A whole recording, indexed. All vectors are sorted by time.
@@ -26,14 +27,16 @@ pub struct Timeline {
     pub threads: BTreeMap<ThreadKey, Thread>,
     pub files: BTreeMap<FileId, File>,
     pub stacks: BTreeMap<StackId, Stack>,
+    pub python_stacks: BTreeMap<StackId, PythonStack>,
     /// Names by (pid, 0 for the kernel; address).
-    pub names: BTreeMap<(u32, u64), Arc<Symbol>>,
+    pub names: BTreeMap<(u32, u32, u64), Arc<Symbol>>,
     pub blocks: Vec<BlockTotal>,
     pub ran_instead: Vec<RanInstead>,
     pub host_ticks: Vec<HostTick>,
     pub cgroup_ticks: Vec<CgroupTick>,
     pub losses: Vec<Loss>,
     pub steps: Vec<GovernorStep>,
+    pub polled: Vec<Polled>,
     pub mappings: Vec<Mapping>,
     pub cuda_contexts: Vec<CudaContext>,
     /// Empty: all driver calls were watched, or none ever (then no thread has one).
@@ -42,6 +45,15 @@ pub struct Timeline {
     pub counters: Vec<Counter>,
     pub file_reads: Vec<FileReads>,
     pub fault_totals: Vec<FaultTotal>,
+}
+
+impl Timeline {
+    /// What was watched of driver calls, each from when until when; the last has no end.
+    pub fn watches(&self) -> impl Iterator<Item = (Span, &CudaWatch)> {
+        let watches = &self.cuda_watches;
+        let ends = watches.iter().skip(1).map(|w| w.at).chain([Ns::MAX]);
+        watches.iter().zip(ends).map(|(watch, end)| (Span::new(watch.at, end.max(watch.at)), watch))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -150,12 +162,16 @@ pub struct ShortWait {
     pub ns: u64,
 }
 
+/// [`NamedFrame::module`] of Python functions.
+pub const PYTHON: &str = "[python]";
+
 /// One named frame of a stack.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NamedFrame {
     /// Function name, or `module+0x1234` where there is none.
     pub name: String,
-    /// Base name of the file it lies in; `[kernel]` for the kernel, empty where not known.
+    /// Base name of the file it lies in; `[kernel]` for the kernel, [`PYTHON`] for Python functions, empty
+    /// where not known.
     pub module: String,
     pub file: Option<String>,
     pub line: Option<u32>,
@@ -185,47 +201,5 @@ impl Thread {
             .iter()
             .take_while(move |s| s.span.start < span.end)
             .filter_map(move |s| s.span.intersect(span).map(|i| Slice { span: i, activity: s.activity }))
-    }
-}
-
-impl Timeline {
-    /// The frames of a stack, innermost first, inlined functions unfolded. Empty for stack 0 and for one
-    /// that was lost.
-    #[must_use]
-    pub fn frames(&self, id: StackId) -> Vec<NamedFrame> {
-        let Some(stack) = self.stacks.get(&id) else { return Vec::new() };
-        let pid = match stack.kind {
-            crate::trace::StackKind::Kernel => 0,
-            crate::trace::StackKind::User => stack.pid,
-        };
-        let mut frames = Vec::new();
-        for &address in &stack.addresses {
-            match self.names.get(&(pid, address)) {
-                Some(symbol) if !symbol.frames.is_empty() => {
-                    frames.extend(symbol.frames.iter().map(|f| NamedFrame {
-                        name: f.function.clone(),
-                        module: symbol.module.clone(),
-                        file: f.file.clone(),
-                        line: f.line,
-                        resolved: true,
-                    }));
-                }
-                Some(symbol) if !symbol.module.is_empty() => frames.push(NamedFrame {
-                    name: format!("{}+{:#x}", symbol.module, symbol.file_offset),
-                    module: symbol.module.clone(),
-                    file: None,
-                    line: None,
-                    resolved: false,
-                }),
-                _ => frames.push(NamedFrame {
-                    name: format!("{address:#x}"),
-                    module: String::new(),
-                    file: None,
-                    line: None,
-                    resolved: false,
-                }),
-            }
-        }
-        frames
     }
 }

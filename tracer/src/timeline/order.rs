@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::trace::Ns;
+use crate::trace::{Ns, Reading, Span};
 
 /// Sorts by time, then by content, and drops exact duplicates.
 pub(super) fn order<T: Serialize>(records: &mut Vec<T>, at: impl Fn(&T) -> Ns) {
@@ -33,4 +33,16 @@ pub(super) fn keep_in<K: Ord, T: Serialize>(map: &mut BTreeMap<K, T>, key: K, re
             map.insert(key, record);
         }
     }
+}
+
+/// Device windows in order; one that overlaps the one ahead begins at its end.
+pub(super) fn in_order(mut readings: Vec<Reading>) -> Vec<Reading> {
+    order(&mut readings, |r| r.span.start);
+    let mut cursor = 0;
+    readings.retain_mut(|r| {
+        r.span = Span::new(r.span.start.max(cursor), r.span.end.max(cursor));
+        cursor = cursor.max(r.span.end);
+        !r.span.is_empty()
+    });
+    readings
 }

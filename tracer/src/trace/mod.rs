@@ -10,6 +10,8 @@ mod frame;
 mod reader;
 pub mod record;
 mod scan;
+#[doc(hidden)]
+pub mod testing;
 mod window;
 mod writer;
 

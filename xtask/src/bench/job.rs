@@ -1,5 +1,6 @@
 //! The demo's job, traced and not: one job throughout, its rate taken from what the device really did.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::thread::sleep;
@@ -11,8 +12,8 @@ use rustix::time::{ClockId, clock_gettime};
 use super::table::{median, table};
 use super::tracer::Tracer;
 use crate::demo::case::Case;
-use crate::demo::job::{Device, Job};
-use crate::demo::truth;
+use crate::demo::job::Job;
+use crate::device::{Device, truth};
 use crate::setup;
 use crate::shell::say;
 
@@ -26,7 +27,7 @@ pub fn tables(repeats: usize, folder: &Path) -> Result<String> {
     let folder = folder.join("job");
     fs::create_dir_all(&folder)?;
     let written = folder.join("truth.jsonl");
-    let device = Device::new(&folder.join("lib"), &written)?;
+    let device = Device::new(&folder.join("lib"), &written, &BTreeMap::new())?;
     let case = Case::Healthy;
     let mut options = vec!["--data".to_owned(), folder.join("images").display().to_string()];
     options.extend(case.job().iter().map(ToString::to_string));

@@ -12,6 +12,10 @@ use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
+use super::table::median;
+
+const PIECES: u64 = 100;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Load {
     /// Two threads on one processor hand a byte to and fro: two switches a round trip.
@@ -111,6 +115,12 @@ impl Running {
 
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Nanoseconds for one of `count` operations: the median over pieces, which a host's pauses do not move.
+    pub fn timed(&mut self, count: u64) -> Result<f64> {
+        let pieces: Vec<f64> = (0..PIECES).map(|_| self.round(count / PIECES)).collect::<Result<_>>()?;
+        Ok(median(&pieces))
     }
 
     /// Nanoseconds for each of `count` operations.

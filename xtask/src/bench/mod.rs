@@ -20,10 +20,11 @@ use clap::Args;
 use crate::shell::{is_root, output, say};
 use crate::{demo, place, setup};
 use load::{Load, Running};
-use table::{median, table};
+use table::median;
 use tracer::Tracer;
 
 pub use load::{Load as LoadKind, serve};
+pub use table::table;
 
 #[derive(Debug, Args)]
 pub struct Bench {
@@ -75,7 +76,7 @@ fn count(load: Load, tracer: Tracer) -> u64 {
         (Load::Switches, _) => 40_000,
         // A hundred times slower than the others: it stops at every system call.
         (Load::Reads, Tracer::PerfTrace) => 50_000,
-        (Load::Reads, _) => 2_000_000,
+        (Load::Reads, _) => 4_000_000,
     }
 }
 
@@ -99,15 +100,15 @@ impl Timing {
             ..Self::default()
         };
         for repeat in 1..=repeats {
-            let mut before = running.round(whole)?;
+            let mut before = running.timed(whole)?;
             timing.untraced.push(before);
             for index in 0..timing.rows.len() {
                 let tracer = timing.rows[index].0;
                 say(format!("{}, {repeat} of {repeats}: {}", load.name(), tracer.name()));
                 let attached = tracer.start(running.pid(), folder)?;
-                let traced = running.round(count(load, tracer))?;
+                let traced = running.timed(count(load, tracer))?;
                 let (bytes, file) = attached.stop()?;
-                let after = running.round(whole)?;
+                let after = running.timed(whole)?;
                 let row = &mut timing.rows[index];
                 row.1.push(traced);
                 row.2.push(traced / ((before + after) / 2.0));

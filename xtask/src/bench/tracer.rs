@@ -24,6 +24,11 @@ pub enum Tracer {
     Empty,
 }
 
+const POLL: Duration = Duration::from_millis(300);
+
+/// So many looks in a row must find no new program: a large one takes the verifier half a second.
+const SETTLED: u32 = 5;
+
 /// Off-CPU time with both stacks, of one process, as a person writes it.
 pub const SCRIPT: &str = "\
 tracepoint:sched:sched_switch /pid == $1/
@@ -111,19 +116,18 @@ impl Tracer {
         let child = command.spawn().with_context(|| line(&command))?;
         let mut attached = Attached { child, file, said };
         let began = Instant::now();
-        loop {
-            sleep(Duration::from_millis(300));
+        let mut seen = None;
+        let mut quiet = 0;
+        while quiet < SETTLED {
+            ensure!(began.elapsed().as_secs() < 30, "{} did not attach within 30 s", self.name());
+            sleep(POLL);
             attached.still_running()?;
-            let programs = statistics::since(&before, &statistics::programs()?);
-            let ready = if self.is_bpf() { !programs.is_empty() } else { began.elapsed().as_secs() >= 1 };
-            if ready {
-                break;
-            }
-            ensure!(began.elapsed().as_secs() < 20, "{} did not attach within 20 s", self.name());
+            // What a tracer has loaded tells when its start is over; the others are given the same time.
+            let programs = statistics::since(&before, &statistics::programs()?).len();
+            let same = seen == Some(programs) && (programs > 0 || !self.is_bpf());
+            quiet = if same { quiet + 1 } else { 0 };
+            seen = Some(programs);
         }
-        // Loaded is not attached, and several programs come one after the other.
-        sleep(Duration::from_millis(700));
-        attached.still_running()?;
         Ok(attached)
     }
 }

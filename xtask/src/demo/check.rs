@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
 use super::case::{Case, Expect};
-use super::truth::{self, Busy};
+use crate::device::truth::{self, Busy};
 
 /// How far the ledger's idle time may be from the truth, in percentage points of the window.
 const TOLERANCE: f64 = 3.0;

@@ -12,52 +12,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde::Deserialize;
 
+use crate::device::Device;
 use crate::place;
-
-/// The simulated device's libraries under the names a driver gives them, and what they share.
-#[derive(Debug)]
-pub struct Device {
-    folder: PathBuf,
-    shared: PathBuf,
-    truth: PathBuf,
-}
-
-impl Device {
-    /// Lays the libraries into `folder`; `truth` is written when the job ends.
-    pub fn new(folder: &Path, truth: &Path) -> Result<Self> {
-        fs::create_dir_all(folder)?;
-        let device = Self {
-            folder: folder.into(),
-            // In memory, so that the device's own bookkeeping meets no slow disk.
-            shared: format!("/dev/shm/whyidle-demo-{}", std::process::id()).into(),
-            truth: truth.into(),
-        };
-        for (built, named) in [("libsim_cuda.so", device.cuda()), ("libsim_nvml.so", device.nvml())] {
-            let built = place::target().join("release").join(built);
-            // A new file: an old one may be mapped by a job that still runs.
-            drop(fs::remove_file(&named));
-            fs::copy(&built, &named).with_context(|| built.display().to_string())?;
-        }
-        // Beside the libraries, so that nobody who loads them needs to be told.
-        fs::write(folder.join("sim.conf"), format!("WHYIDLE_SIM={}\n", device.shared.display()))?;
-        drop(fs::remove_file(truth));
-        Ok(device)
-    }
-
-    pub fn cuda(&self) -> PathBuf {
-        self.folder.join("libcuda.so.1")
-    }
-
-    pub fn nvml(&self) -> PathBuf {
-        self.folder.join("libnvidia-ml.so.1")
-    }
-}
-
-impl Drop for Device {
-    fn drop(&mut self) {
-        drop(fs::remove_file(&self.shared));
-    }
-}
 
 /// What the job says when it ends.
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -98,7 +54,6 @@ impl Job {
             .arg(device.cuda())
             .arg("--ready-file")
             .arg(&ready)
-            .env("WHYIDLE_SIM_TRUTH", &device.truth)
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .process_group(0)
             .stdin(Stdio::null())

@@ -6,9 +6,8 @@ mod disk;
 pub mod job;
 mod outputs;
 mod throttle;
-pub mod truth;
 
-use std::env;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
@@ -21,10 +20,11 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::shell::{as_root, is_root, run, say};
+use crate::device::{self, Device};
+use crate::shell::{again_as_root, is_root, run, say};
 use crate::{place, setup};
 use case::Case;
-use job::{Device, Job};
+use job::Job;
 use throttle::Throttle;
 
 #[derive(Debug, Args)]
@@ -47,30 +47,26 @@ pub fn demo(arguments: &Demo) -> Result<()> {
         prepare()?;
     }
     if !is_root() {
-        let Some(mut again) = as_root(env::current_exe()?) else {
-            bail!("the demo attaches probes, which needs root: run it as root, or where `sudo -n` works")
-        };
-        say("the rest needs root: going on with sudo");
-        return run(again.args(env::args_os().skip(1)).arg("--built"));
+        return again_as_root("the demo attaches probes", "--built");
     }
     show(arguments)
 }
+
+const PICTURES: [(&str, &str); 3] = [
+    ("idle.svg", "idle GPU time by wait chain"),
+    ("offcpu.svg", "waits by stack"),
+    ("oncpu.svg", "processor time by stack"),
+];
 
 /// Builds what the demo runs; needs no root.
 pub fn prepare() -> Result<()> {
     setup::build_tools()?;
     setup::python()?;
     say("building whyidle and the simulated device");
-    run(Command::new(place::cargo()).current_dir(place::root()).args([
-        "build",
-        "--release",
-        "--package",
-        "whyidle",
-        "--package",
-        "gpu-sim-cuda",
-        "--package",
-        "gpu-sim-nvml",
-    ]))
+    run(Command::new(place::cargo())
+        .current_dir(place::root())
+        .args(["build", "--release", "--package", "whyidle"])
+        .args(device::PACKAGES))
 }
 
 fn show(arguments: &Demo) -> Result<()> {
@@ -92,7 +88,7 @@ fn show(arguments: &Demo) -> Result<()> {
     let data = data.join("images").join(case.name());
     fs::create_dir_all(&data)?;
     let truth = folder.join("truth.jsonl");
-    let device = Device::new(&base.join("lib"), &truth)?;
+    let device = Device::new(&base.join("lib"), &truth, &BTreeMap::new())?;
     let throttle = case.read_bps().map(|bps| Throttle::new(disk::Device::of(&data)?, bps)).transpose()?;
     let members = throttle.as_ref().map(Throttle::members);
 
@@ -111,7 +107,10 @@ fn show(arguments: &Demo) -> Result<()> {
     say(format!("the job did {} steps, {:.2} a second", summary.steps, summary.steps_per_second));
 
     let report = outputs::write(&whyidle, &trace, &folder)?;
-    println!("Everything is in {}", folder.display());
+    println!("In {}: the trace, report.txt, report.json, and pictures for a browser:", folder.display());
+    for (name, what) in PICTURES.iter().filter(|(name, _)| folder.join(name).exists()) {
+        println!("  {name:<11} {what}");
+    }
     check::all(case, &report, &truth)
 }
 

@@ -22,12 +22,16 @@ use toolchain::Toolchain;
 
 pub use apt::{Apt, unpack};
 pub use lock::exclusive;
-pub use system::{Package, install, python, tracefs};
+pub use system::{Package, fuse, install, python, tracefs};
+
+/// Compilers of the programs that tests watch.
+const COMPILERS: [Package; 2] = [("gcc", "cc"), ("g++", "c++")];
 
 /// The whole of `cargo xtask setup`.
 pub fn everything() -> Result<()> {
     build_tools()?;
-    for missing in [python().err(), tracefs().err()].into_iter().flatten() {
+    let ready = [install(&COMPILERS), python().map(drop), fuse(), tracefs()];
+    for missing in ready.into_iter().filter_map(Result::err) {
         say(format!("not ready: {missing:#}"));
     }
     Ok(())

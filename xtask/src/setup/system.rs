@@ -42,14 +42,23 @@ pub fn python() -> Result<PathBuf> {
         let system = PathBuf::from("/usr/bin/python3");
         [Some(system), which::which("python3").ok()].into_iter().flatten()
     };
-    let works = |python: &PathBuf| {
-        captured(Command::new(python).args(["-c", "import PIL.Image"])).is_ok_and(|o| o.status.success())
-    };
+    let works = |python: &PathBuf| can_import(python, "PIL.Image");
     if let Some(python) = candidates().find(works) {
         return Ok(python);
     }
     apt_install(&["python3", "python3-pil"])?;
     candidates().find(works).context("no python3 can import PIL although python3-pil is installed")
+}
+
+/// What cases of the scoreboard serve a file system with.
+pub fn fuse() -> Result<()> {
+    install(&[("fuse", "fusermount")])?;
+    if can_import(&python()?, "fusepy") { Ok(()) } else { apt_install(&["python3-fusepy"]) }
+}
+
+fn can_import(python: &Path, module: &str) -> bool {
+    let import = format!("import {module}");
+    captured(Command::new(python).args(["-c", &import])).is_ok_and(|o| o.status.success())
 }
 
 /// The classic tracepoints' numbers and formats.

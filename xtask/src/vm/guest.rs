@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::fs::File;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -19,7 +19,10 @@ const MODULES: [&str; 6] =
     ["virtio", "virtio_ring", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci", "virtio_blk"];
 
 /// Programs that tests start by name. Busybox has no `strip`, and its applets would not show their own names.
-const PROGRAMS: [&str; 3] = ["sh", "sleep", "strip"];
+const PROGRAMS: [&str; 4] = ["sh", "sleep", "strip", "nm"];
+
+/// Its standard library is taken along.
+const PYTHON: &str = "/usr/bin/python3";
 
 const DISK_MIB: u32 = 256;
 
@@ -44,12 +47,12 @@ pub fn made(folder: &Path, image: &Image, built: &Built, command: &str) -> Resul
         fs::copy(&program, root.join("bin").join(name))?;
         libraries(&program, &root)?;
     }
+    python(&root)?;
     for test in &built.tests {
         stripped(test, &root, "tests")?;
     }
-    // Tests look for it, and for the simulated device, in the folder above their own.
     stripped(&built.whyidle, &root, "bin")?;
-    symlink("bin/whyidle", root.join("whyidle"))?;
+    // Tests look for the simulated device in the folder above their own.
     for library in &built.simulated {
         stripped(library, &root, ".")?;
     }
@@ -69,6 +72,20 @@ pub fn made(folder: &Path, image: &Image, built: &Built, command: &str) -> Resul
     File::create(&guest.disk)?.set_len(u64::from(DISK_MIB) << 20)?;
     output(Command::new("mke2fs").args(["-q", "-F", "-t", "ext4"]).arg(&guest.disk))?;
     Ok(guest)
+}
+
+/// The system's Python, for the tests of its stacks.
+fn python(root: &Path) -> Result<()> {
+    let ask = "import sys, sysconfig; print(sys.executable, sysconfig.get_path('stdlib'), sep='\\n')";
+    let told = output(Command::new(PYTHON).args(["-I", "-c", ask]))?;
+    let (program, library) = told.trim().split_once('\n').context("Python says where its library is")?;
+    let to = |path: &str| root.join(path.trim_start_matches('/'));
+    let library_to = to(library);
+    fs::create_dir_all(library_to.parent().context("it lies in a folder")?)?;
+    fs::create_dir_all(to("/usr/bin"))?;
+    fs::copy(program, to(PYTHON)).with_context(|| program.to_owned())?;
+    run(Command::new("cp").args(["-a", library]).arg(&library_to))?;
+    libraries(Path::new(program), root)
 }
 
 /// Puts a program or library into a folder of the guest, without what only a debugger reads.

@@ -1,6 +1,6 @@
 #!/bin/busybox sh
 # The guest's only process of its own: mounts what tests look at, runs the command, says how it ended.
-export PATH=/bin:/usr/bin:/applets HOME=/ TERM=dumb WHYIDLE_TESTS_BUILT=1
+export PATH=/bin:/usr/bin:/applets HOME=/ TERM=dumb WHYIDLE_TESTS_BUILT=1 WHYIDLE_BINARY=/bin/whyidle
 /bin/busybox mkdir -p /applets /proc /sys /dev /tmp
 /bin/busybox --install -s /applets
 mount -t proc proc /proc

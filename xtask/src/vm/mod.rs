@@ -20,13 +20,14 @@ const CHOICE: [&str; 9] =
 
 const SIMULATED: [&str; 3] = ["libsim_nvml.so", "libsim_cuda.so", "libsim_nccl.so"];
 
-const PACKAGES: [setup::Package; 8] = [
+const PACKAGES: [setup::Package; 9] = [
     ("qemu-system-x86", "qemu-system-x86_64"),
     ("busybox-static", "busybox"),
     ("e2fsprogs", "mke2fs"),
     ("xz-utils", "xz"),
     ("binutils", "strip"),
     ("gcc", "gcc"),
+    ("python3", "python3"),
     ("make", "make"),
     ("patchelf", "patchelf"),
 ];

@@ -13,7 +13,7 @@ use crate::wait::wait_for;
 
 /// PCIe 5.0 x16 as copies see it, with a staging buffer in between, and within the device; bytes a
 /// microsecond.
-const PINNED_BYTES_PER_US: u64 = 25_000;
+pub(crate) const PINNED_BYTES_PER_US: u64 = 25_000;
 const PAGEABLE_BYTES_PER_US: u64 = 6_000;
 const DEVICE_BYTES_PER_US: u64 = 1_000_000;
 const LATENCY_NS: u64 = 8_000;
@@ -48,8 +48,8 @@ unsafe fn copy(
     drop(objects);
     let rate = match (within, pageable) {
         (true, _) => DEVICE_BYTES_PER_US,
-        (_, true) => PAGEABLE_BYTES_PER_US,
-        _ => PINNED_BYTES_PER_US,
+        (_, true) => PAGEABLE_BYTES_PER_US.min(driver.link),
+        _ => driver.link,
     };
     // SAFETY: the device sides are our own blocks, the host side valid by the caller's promise, and `copy`
     // allows them to overlap.

@@ -10,6 +10,7 @@ use gpu_sim_timeline::{Mps, Process, Timeline, identity, truth};
 use libc::c_uint;
 
 use crate::abi::{Code, CuResult, answer};
+use crate::copy::PINNED_BYTES_PER_US;
 use crate::objects::Objects;
 use crate::queue::settle;
 
@@ -20,6 +21,8 @@ pub(crate) struct Driver {
     pub(crate) ordinals: Vec<u32>,
     /// Work a stream holds before a submit has to wait for the device.
     pub(crate) depth: usize,
+    /// What the link to the host carries, bytes a microsecond.
+    pub(crate) link: u64,
     objects: Mutex<Objects>,
     arrivals: Once,
 }
@@ -62,7 +65,17 @@ impl Driver {
         // SAFETY: the handler only stores to a static, which is allowed after a fork.
         unsafe { libc::pthread_atfork(None, None, Some(forked)) };
         let depth = settings.get("WHYIDLE_SIM_DEPTH").and_then(|n| n.parse().ok()).unwrap_or(DEPTH);
-        Ok(Self { timeline, process, ordinals, depth, objects: Mutex::default(), arrivals: Once::new() })
+        let link = settings.get("WHYIDLE_SIM_LINK_MBPS").and_then(|n| n.parse().ok()).filter(|&n| n > 0);
+        let link = link.unwrap_or(PINNED_BYTES_PER_US);
+        Ok(Self {
+            timeline,
+            process,
+            ordinals,
+            depth,
+            link,
+            objects: Mutex::default(),
+            arrivals: Once::new(),
+        })
     }
 
     /// Has a thread of its own see to what is pending, which is what the device would do. It is started once

@@ -87,7 +87,7 @@ pub unsafe fn read(regs: *const pt_regs, s: *mut CudaState, row: u64) {
 unsafe fn config(s: *mut CudaState) {
     // SAFETY: by contract; the source is checked by the helper, the scratch is longer than what is read.
     unsafe {
-        let scratch = (&raw mut (*s).stack).cast::<u64>();
+        let scratch = (&raw mut (*s).scratch).cast::<u64>();
         if bpf_probe_read_user(scratch.cast(), 40, (*s).arguments[1] as *const _) != 0 {
             return;
         }
@@ -103,7 +103,7 @@ unsafe fn config(s: *mut CudaState) {
 unsafe fn copy(s: *mut CudaState, at: &Places) {
     // SAFETY: as for `config`.
     unsafe {
-        let scratch = (&raw mut (*s).stack).cast::<u64>();
+        let scratch = (&raw mut (*s).scratch).cast::<u64>();
         if bpf_probe_read_user(scratch.cast(), at.bytes, (*s).arguments[1] as *const _) != 0 {
             return;
         }

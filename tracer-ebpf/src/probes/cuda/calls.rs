@@ -4,7 +4,7 @@ use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use tracer_ebpf::wire::cuda::{Handle, NOT_READY, QUERIES, Query, Recorded, call_flags, family, shape};
 use tracer_ebpf::wire::{CudaCall, CudaState, SILENCE_NS, kind, loss};
 
-use super::thread::{kept_stack, run};
+use super::thread::kept_stack;
 use super::{context, runs, shape_of};
 use crate::emit;
 use crate::maps::{EVENTS, threshold_ns};
@@ -55,8 +55,8 @@ pub unsafe fn overtaken(s: *mut CudaState, now: u64) {
         if synchronised || (tells && now - (*s).entry.min(now) >= threshold_ns()) {
             send(s, 0, call_flags::BY_NEXT, 0, now);
         }
-        if synchronised && let Some(r) = run(s) {
-            runs::flush(r);
+        if synchronised {
+            runs::flush(s);
         }
     }
 }
@@ -121,10 +121,8 @@ pub unsafe fn returned(ctx: &RetProbeContext, s: *mut CudaState, result: i32, no
             }
             send(s, result, call_flags::RESULT, repeats, now);
         }
-        if family == family::SYNCHRONIZE
-            && let Some(r) = run(s)
-        {
-            runs::flush(r);
+        if family == family::SYNCHRONIZE {
+            runs::flush(s);
         }
     }
 }

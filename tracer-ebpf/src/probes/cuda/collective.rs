@@ -60,9 +60,7 @@ pub fn entered(ctx: &ProbeContext, tid: u32, pid: u32, row: u64, id: u32) -> u32
         match (*s).shape {
             shape::COLLECTIVE => {
                 let stream = argument(arguments, row, layout::STREAM);
-                (*s).frames = stack::walk_user(ctx, (&raw mut (*s).stack).cast());
-                let user_stack =
-                    stack::send_direct((&raw const (*s).stack).cast(), &raw const (*s).frames, pid);
+                let user_stack = stack::preemptible(ctx, tid, pid);
                 operation(s, id, object, stream, user_stack);
             }
             shape::BIRTH | shape::BIRTH_OF_ALL => {

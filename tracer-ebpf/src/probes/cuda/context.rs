@@ -4,7 +4,6 @@ use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use tracer_ebpf::wire::cuda::{CONTEXTS, Handle, PUSHED, shape};
 use tracer_ebpf::wire::{CudaContext, CudaState, kind, loss};
 
-use super::thread::run;
 use super::{runs, shape_of};
 use crate::emit;
 use crate::maps::DEVICES;
@@ -108,10 +107,8 @@ unsafe fn find(s: *mut CudaState, context: u64) -> u32 {
         found.write_volatile(next);
         // Read back, so that the compiler has to keep the mask that the verifier wants to see.
         let place = contexts.add(found.read_volatile() as usize & (CONTEXTS - 1));
-        if *place != 0
-            && let Some(r) = run(s)
-        {
-            runs::flush(r);
+        if *place != 0 {
+            runs::flush(s);
         }
         place.write(context);
         0

@@ -1,13 +1,15 @@
 //! Runs of submits, and what was submitted in them.
+//!
+//! The functions without a mangled name are global ones for the verifier, which walks each once a program.
 
 use aya_ebpf::helpers::generated::bpf_ringbuf_output;
 use aya_ebpf::programs::ProbeContext;
 use tracer_ebpf::wire::cuda::{GROUPS, Group, REST, Run, RunState, What, family};
 use tracer_ebpf::wire::{CudaState, SILENCE_NS, Submits, kind, loss};
 
-use super::thread::{kept_stack, run};
+use super::thread::{kept_stack, run, run_key};
 use crate::emit;
-use crate::maps::RING;
+use crate::maps::{RING, RUNS};
 
 /// A run without a silence goes out in pieces no longer than this, or nobody would know where in it what lay.
 const LONGEST_NS: u64 = 50_000_000;
@@ -41,11 +43,11 @@ pub unsafe fn count(ctx: &ProbeContext, s: *mut CudaState, now: u64) {
             && (*r).out.run.first != 0
             && now - (*r).out.run.last.min(now) >= SILENCE_NS;
         let key = key(s);
-        find(r, key);
+        cuda_find(run_key((*s).tid, (*s).slot), key);
         let age = if (*r).begun == 0 { 0 } else { now - (*r).begun.min(now) };
         let full = (&raw const (*r).row).read_volatile() >= GROUPS as u32;
         if silence || age >= LONGEST_NS || (full && age >= FULL_NS) {
-            flush(r);
+            flush(s);
             (&raw mut (*r).row).write_volatile(0);
         }
         if (*r).begun == 0 {
@@ -92,13 +94,12 @@ fn function(what: &What) -> u64 {
     if what.family <= family::GRAPH_LAUNCH { what.object } else { 0 }
 }
 
-/// Leaves in `r.row` the row of this key, a free one if it has none, or [`GROUPS`] if there is none either.
-///
-/// # Safety
-/// `r` is a live element of the running thread.
-#[inline(always)]
-unsafe fn find(r: *mut RunState, key: u64) {
-    // SAFETY: by contract; the index is held below the length.
+/// Leaves in the run's `row` the row of this key, a free one if it has none, or [`GROUPS`] if there is none either.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn cuda_find(run: u32, key: u64) -> u32 {
+    let Some(r) = RUNS.get_ptr_mut(run) else { return 0 };
+    // SAFETY: a live element of the running thread; the index is held below the length.
     unsafe {
         let keys = (&raw const (*r).keys).cast::<u64>();
         // The index goes through memory, lest the verifier follow each of its values to the end.
@@ -112,6 +113,7 @@ unsafe fn find(r: *mut RunState, key: u64) {
             }
         }
     }
+    0
 }
 
 /// Counts the call in the row that was found.
@@ -177,13 +179,21 @@ pub unsafe fn timed(s: *mut CudaState, ns: u64) {
     }
 }
 
-/// Sends the run, if there is one, and begins anew.
+/// Sends the run of the thread in its current context, if there is one, and begins anew.
 ///
 /// # Safety
-/// `r` is a live element of the running thread.
-#[inline(never)]
-pub unsafe fn flush(r: *mut RunState) -> u32 {
+/// `s` is a live element of the running thread.
+#[inline(always)]
+pub unsafe fn flush(s: *const CudaState) {
     // SAFETY: by contract.
+    cuda_flush(unsafe { run_key((*s).tid, (*s).slot) });
+}
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn cuda_flush(run: u32) -> u32 {
+    let Some(r) = RUNS.get_ptr_mut(run) else { return 0 };
+    // SAFETY: a live element of the running thread.
     unsafe {
         if (*r).begun == 0 {
             return 0;

@@ -7,7 +7,7 @@ use tracer_ebpf::wire::cuda::CONTEXTS;
 use tracer_ebpf::wire::{CudaState, RunState, loss};
 
 use super::runs;
-use crate::maps::{BLANK_CUDA, BLANK_RUN, COLLECTIVES, CUDA, RUNS};
+use crate::maps::{BLANK_CUDA, BLANK_RUN, COLLECTIVES, CUDA, RUNS, WALKS};
 use crate::task::Current;
 use crate::{emit, stack};
 
@@ -76,18 +76,14 @@ pub unsafe fn run(s: *mut CudaState) -> Option<*mut RunState> {
     Some(r)
 }
 
-/// Walks the user stack and sends it. The thread may be preempted here, so the walk goes into its own slot,
-/// never a processor's.
+/// Walks the user stack and sends it.
 ///
 /// # Safety
 /// `s` is a live element of the running thread.
 #[inline(never)]
 pub unsafe fn kept_stack<C: EbpfContext>(ctx: &C, s: *mut CudaState) -> u64 {
-    // SAFETY: by contract; the slot has `MAX_FRAMES` words.
-    unsafe {
-        (*s).frames = stack::walk_user(ctx, (&raw mut (*s).stack).cast());
-        stack::send_direct((&raw const (*s).stack).cast(), &raw const (*s).frames, (*s).pid)
-    }
+    // SAFETY: by contract.
+    unsafe { stack::preemptible(ctx, (*s).tid, (*s).pid) }
 }
 
 /// A thread ends: its runs go out, its state makes room.
@@ -96,13 +92,11 @@ pub fn exits(tid: u32) {
     if CUDA.get_ptr_mut(tid).is_some() {
         for slot in 0..CONTEXTS as u32 {
             let key = run_key(tid, slot);
-            if let Some(r) = RUNS.get_ptr_mut(key) {
-                // SAFETY: a live element of the running thread, which makes no more calls.
-                unsafe { runs::flush(r) };
-                RUNS.remove(key).ok();
-            }
+            runs::cuda_flush(key);
+            RUNS.remove(key).ok();
         }
         CUDA.remove(tid).ok();
     }
     COLLECTIVES.remove(tid).ok();
+    WALKS.remove(tid).ok();
 }

@@ -94,12 +94,20 @@ impl Bypass {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::{CudaCall, Sample, Stack, Submits};
+    use crate::trace::{CudaCall, Sample, Stack, StackEnd, Submits};
 
     const SECOND: Ns = 1_000_000_000;
 
     fn stack(id: StackId, address: u64) -> Record {
-        Record::Stack(Stack { id, kind: StackKind::User, pid: 7, addresses: vec![address, 0x10] })
+        Record::Stack(Stack {
+            image: 0,
+            id,
+            kind: StackKind::User,
+            pid: 7,
+            addresses: vec![address, 0x10],
+            end: StackEnd::Unknown,
+            python: 0,
+        })
     }
 
     fn sample(at: Ns, user_stack: StackId) -> Record {

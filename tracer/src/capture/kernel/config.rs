@@ -24,6 +24,10 @@ pub struct Config {
     pub uprobe_links: Way,
     /// Reads are counted all the time, not in bursts alone.
     pub reads: bool,
+    /// User stacks are walked by tables made of the objects' unwind information; else by frame pointers.
+    pub tables: bool,
+    /// Python functions are looked for.
+    pub python: bool,
 }
 
 impl Default for Config {
@@ -38,6 +42,8 @@ impl Default for Config {
             ring_bytes: 8 << 20,
             uprobe_links: Way::Many,
             reads: false,
+            tables: true,
+            python: true,
         }
     }
 }

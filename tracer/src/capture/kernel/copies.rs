@@ -6,9 +6,11 @@
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 
 use aya::Ebpf;
 use aya::maps::{Map, MapData};
+use aya_obj::btf::FuncSecInfo;
 use aya_obj::generated::{BPF_PSEUDO_MAP_VALUE, bpf_insn};
 use aya_obj::{Object, ProgramSection};
 use object::{Object as _, ObjectSymbol as _};
@@ -25,11 +27,15 @@ pub(super) struct Copies {
     /// The section that holds them, and the map it was loaded as.
     globals_at: usize,
     globals_fd: RawFd,
+    /// The object's, as the kernel has it; `None` where it has none.
+    btf: Option<Arc<OwnedFd>>,
 }
 
 #[derive(Debug)]
 struct Prepared {
     instructions: Vec<bpf_insn>,
+    functions: FuncSecInfo,
+    record_bytes: usize,
     returns: bool,
 }
 
@@ -70,10 +76,17 @@ impl Copies {
             };
             let function = object.functions.get(&program.function_key()).ok_or("a program has no code")?;
             let instructions = function.instructions.clone();
-            programs.insert(name.clone(), Prepared { instructions, returns });
+            let (functions, record_bytes) = (function.func_info.clone(), function.func_info_rec_size);
+            programs.insert(name.clone(), Prepared { instructions, functions, record_bytes, returns });
         }
         let globals_fd = globals_fd.ok_or("the object has no globals")?;
-        Ok(Self { programs, license, globals, globals_at, globals_fd })
+        Ok(Self { programs, license, globals, globals_at, globals_fd, btf: None })
+    }
+
+    /// Copies are loaded with the types that the object's own programs were loaded with.
+    pub(super) fn take_types(&mut self, ebpf: &Ebpf) {
+        let id = ebpf.programs().find_map(|(_, program)| program.info().ok()?.btf_id());
+        self.btf = id.and_then(|id| raw::btf(id).ok()).map(Arc::new);
     }
 
     /// Loads a copy of `program`; with `multi` for links of many offsets, which not every kernel can tell from
@@ -83,7 +96,7 @@ impl Copies {
     /// What the kernel said.
     pub(super) fn load(&self, program: &str, multi: bool) -> Result<Copy, String> {
         let prepared = self.prepared(program)?;
-        self.load_instructions(program, &prepared.instructions, prepared.returns, multi)
+        self.load_instructions(program, &prepared.instructions, prepared, multi)
     }
 
     /// Loads a copy of `program` that takes `cookie` for its own wherever it is attached.
@@ -102,7 +115,7 @@ impl Copies {
                 instruction.imm = map.fd().as_fd().as_raw_fd();
             }
         }
-        self.load_instructions(program, &instructions, prepared.returns, false)
+        self.load_instructions(program, &instructions, prepared, false)
     }
 
     fn prepared(&self, program: &str) -> Result<&Prepared, String> {
@@ -113,11 +126,17 @@ impl Copies {
         &self,
         name: &str,
         instructions: &[bpf_insn],
-        returns: bool,
+        prepared: &Prepared,
         multi: bool,
     ) -> Result<Copy, String> {
-        let program = raw::load_uprobe(name, instructions, &self.license, multi)?;
-        Ok(Copy { program, returns })
+        let types = self.btf.as_ref().map(|btf| raw::Types {
+            btf: btf.clone(),
+            functions: prepared.functions.func_info_bytes(),
+            count: u32::try_from(prepared.functions.len()).unwrap_or(0),
+            record_bytes: u32::try_from(prepared.record_bytes).unwrap_or(0),
+        });
+        let program = raw::load_uprobe(name, instructions, &self.license, types.as_ref(), multi)?;
+        Ok(Copy { program, returns: prepared.returns })
     }
 
     /// The object's globals in a map of their own, with this cookie among them.
@@ -151,6 +170,7 @@ const LD_IMM64: u32 = 0x18;
 fn fd(map: &Map) -> Option<RawFd> {
     let data = match map {
         Map::Array(data)
+        | Map::ArrayOfMaps(data)
         | Map::HashMap(data)
         | Map::LruHashMap(data)
         | Map::PerCpuArray(data)

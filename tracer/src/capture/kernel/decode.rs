@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use tracer_ebpf::wire::unwind::end;
 use tracer_ebpf::wire::{self, kind};
 
 use super::decode_cuda::{self, HostMemory};
@@ -12,8 +13,8 @@ use super::kallsyms::Entries;
 use super::reclaim::reclaim;
 use super::trap::TrapCost;
 use crate::trace::{
-    File, MajorFault, Ns, Record, Sample, Socket, Stack, StackId, StackKind, TargetKind, ThreadExec,
-    ThreadExit, ThreadKey, ThreadSeen, WakerContext,
+    File, MajorFault, Ns, Record, Sample, Socket, Stack, StackEnd, StackId, StackKind, TargetKind,
+    ThreadExec, ThreadExit, ThreadKey, ThreadSeen, WakerContext,
 };
 
 /// `start_boottime` is in nanoseconds, a key's start in units of `USER_HZ`.
@@ -145,7 +146,28 @@ impl Decoder {
         if kind == StackKind::Kernel {
             self.contexts.insert(wire.id, self.entries.context(&addresses));
         }
-        Ok(Stack { id: wire.id, kind, pid: wire.pid, addresses })
+        Ok(Stack {
+            id: wire.id,
+            kind,
+            pid: wire.pid,
+            image: wire.image,
+            addresses,
+            end: stack_end(wire.end),
+            python: wire.python,
+        })
+    }
+}
+
+fn stack_end(end: u32) -> StackEnd {
+    match end {
+        end::START => StackEnd::Start,
+        end::NO_TABLE => StackEnd::NoTable,
+        end::NO_RULE => StackEnd::NoRule,
+        end::NO_MAPPING => StackEnd::NoMapping,
+        end::UNREADABLE => StackEnd::Unreadable,
+        end::DEPTH => StackEnd::Depth,
+        end::FRAME_POINTERS => StackEnd::FramePointers,
+        _ => StackEnd::Unknown,
     }
 }
 
@@ -220,7 +242,13 @@ fn thread(wire: &wire::Thread) -> ThreadSeen {
 }
 
 fn exec(wire: &wire::Exec) -> ThreadExec {
-    ThreadExec { at: wire.at, key: key(wire.tid, wire.start_boottime), pid: wire.pid, comm: text(&wire.comm) }
+    ThreadExec {
+        at: wire.at,
+        key: key(wire.tid, wire.start_boottime),
+        pid: wire.pid,
+        image: wire.image,
+        comm: text(&wire.comm),
+    }
 }
 
 fn exit(wire: &wire::Exit) -> ThreadExit {
@@ -257,11 +285,15 @@ mod tests {
         bytes.extend(7u64.to_le_bytes());
         bytes.extend(42u32.to_le_bytes());
         bytes.extend(60u32.to_le_bytes());
+        bytes.extend(end::DEPTH.to_le_bytes());
+        bytes.extend(0u32.to_le_bytes());
+        bytes.extend(9u64.to_le_bytes());
         bytes.extend(0x1000u64.to_le_bytes());
         bytes.extend(0x2000u64.to_le_bytes());
         let Ok(Record::Stack(stack)) = Decoder::default().decode(&bytes) else { panic!("a stack") };
         assert_eq!(stack.addresses, [0x1000, 0x2000]);
-        assert_eq!((stack.id, stack.pid, stack.kind), (7, 42, StackKind::User));
+        assert_eq!((stack.id, stack.pid, stack.kind, stack.python), (7, 42, StackKind::User, 9));
+        assert_eq!(stack.end, StackEnd::Depth);
     }
 
     #[test]

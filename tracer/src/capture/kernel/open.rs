@@ -11,7 +11,7 @@ use super::decode_wait;
 use super::proc_waits::{self, Sleepers};
 use super::targets::{self, Pids, Stat};
 use crate::capture::process;
-use crate::trace::{Ns, OffCpu, Record, Stack, StackKind, Syscall, ThreadKey};
+use crate::trace::{Ns, OffCpu, Record, Stack, StackEnd, StackKind, Syscall, ThreadKey};
 
 /// A target thread as `/proc` showed it at the end.
 #[derive(Debug)]
@@ -88,7 +88,8 @@ pub(super) fn waits(
             wait.kernel_stack = proc_waits::stack_id(&stack);
             if sent.insert(wait.kernel_stack) {
                 let (id, kind) = (wait.kernel_stack, StackKind::Kernel);
-                sink(Record::Stack(Stack { id, kind, pid: 0, addresses: stack }));
+                let end = StackEnd::Unknown;
+                sink(Record::Stack(Stack { id, kind, pid: 0, image: 0, addresses: stack, end, python: 0 }));
             }
         }
         sink(Record::OffCpu(wait));

@@ -6,11 +6,14 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 
-use aya_obj::generated::{bpf_attach_type, bpf_attr, bpf_cmd, bpf_insn, bpf_prog_type};
+use aya_obj::generated::{bpf_attach_type, bpf_attr, bpf_cmd, bpf_insn, bpf_map_type, bpf_prog_type};
 
 /// `BPF_F_UPROBE_MULTI_RETURN`.
 const MULTI_RETURN: u32 = 1;
+/// `BPF_F_MMAPABLE`.
+const MMAPABLE: u32 = 1 << 10;
 /// Bytes for the verifier's answer, which is read only when it refuses.
 const LOG_BYTES: usize = 64 << 10;
 
@@ -38,6 +41,23 @@ fn owned(fd: c_long) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// What a program's functions are, by the kernel's type information. Without it the verifier takes none of them
+/// for a global one, and walks each at every call.
+#[derive(Clone, Debug)]
+pub(super) struct Types {
+    pub(super) btf: Arc<OwnedFd>,
+    pub(super) functions: Vec<u8>,
+    pub(super) count: u32,
+    pub(super) record_bytes: u32,
+}
+
+/// Type information that the kernel already has.
+pub(super) fn btf(id: u32) -> io::Result<OwnedFd> {
+    let mut attr = zeroed();
+    attr.__bindgen_anon_6.__bindgen_anon_1.btf_id = id;
+    owned(bpf(bpf_cmd::BPF_BTF_GET_FD_BY_ID, &mut attr)?)
+}
+
 /// Loads a uprobe program: for links of many offsets, or for a perf event.
 ///
 /// # Errors
@@ -46,6 +66,7 @@ pub(super) fn load_uprobe(
     name: &str,
     instructions: &[bpf_insn],
     license: &CString,
+    types: Option<&Types>,
     multi: bool,
 ) -> Result<OwnedFd, String> {
     let mut attr = zeroed();
@@ -58,6 +79,12 @@ pub(super) fn load_uprobe(
     load.insns = instructions.as_ptr() as u64;
     load.insn_cnt = u32::try_from(instructions.len()).map_err(|e| e.to_string())?;
     load.license = license.as_ptr() as u64;
+    if let Some(types) = types {
+        load.prog_btf_fd = types.btf.as_raw_fd().cast_unsigned();
+        load.func_info = types.functions.as_ptr() as u64;
+        load.func_info_cnt = types.count;
+        load.func_info_rec_size = types.record_bytes;
+    }
     for (to, from) in load.prog_name.iter_mut().zip(name.bytes().take(15)) {
         *to = from.cast_signed();
     }
@@ -108,6 +135,22 @@ pub(super) fn link_uprobes(program: BorrowedFd, target: MultiTarget) -> io::Resu
     multi.cnt = u32::try_from(target.offsets.len().min(target.cookies.len())).unwrap_or(u32::MAX);
     multi.flags = if target.returns { MULTI_RETURN } else { 0 };
     owned(bpf(bpf_cmd::BPF_LINK_CREATE, &mut attr)?)
+}
+
+/// An array whose values can be mapped into memory.
+pub(super) fn create_mapped_array(name: &str, value_bytes: usize, entries: usize) -> io::Result<OwnedFd> {
+    let mut attr = zeroed();
+    // SAFETY: this member is the one that the command reads.
+    let map = unsafe { &mut attr.__bindgen_anon_1 };
+    map.map_type = bpf_map_type::BPF_MAP_TYPE_ARRAY as u32;
+    map.key_size = 4;
+    map.value_size = u32::try_from(value_bytes).map_err(io::Error::other)?;
+    map.max_entries = u32::try_from(entries).map_err(io::Error::other)?;
+    map.map_flags = MMAPABLE;
+    for (to, from) in map.map_name.iter_mut().zip(name.bytes().take(15)) {
+        *to = from.cast_signed();
+    }
+    owned(bpf(bpf_cmd::BPF_MAP_CREATE, &mut attr)?)
 }
 
 /// Fills the one row of a map of globals and makes it read-only, so that the verifier knows its values.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use aya::maps::MapData;
 use aya::{Ebpf, maps};
-use tracer_ebpf::wire::{CudaState, PythonThread, RunState, ThreadState};
+use tracer_ebpf::wire::{CudaState, PythonLayout, PythonThread, RunState, ThreadState};
 
 use super::CaptureError;
 use super::adopt::Adoption;
@@ -17,12 +17,15 @@ use super::ioctls::Ioctls;
 use super::kallsyms::Entries;
 use super::log::{self, KernelLog};
 use super::now::now;
-use super::python::{Change, Pythons};
+use super::pool::Pool;
+use super::python::Pythons;
 use super::reads::Reads;
 use super::rings::Rings;
 use super::tables::{Tables, take};
 use super::targets::{self, Pids};
+use super::tracer_python::named;
 use super::undo::Detaching;
+use super::unwind::{Unwinder, Unwinding};
 use super::uprobes::Uprobes;
 use super::{load, misses, open, probes};
 use crate::capture::host;
@@ -42,13 +45,19 @@ pub struct Tracer {
     ebpf: Ebpf,
     rings: Rings,
     tables: Tables,
-    pids: Pids,
-    threads: maps::HashMap<MapData, u32, ThreadState>,
+    pub(super) pids: Pids,
+    pub(super) threads: maps::HashMap<MapData, u32, ThreadState>,
     cuda: maps::HashMap<MapData, u32, CudaState>,
     runs: maps::HashMap<MapData, u32, RunState>,
     reads: Reads,
-    python: Pythons,
-    python_threads: maps::HashMap<MapData, u32, PythonThread>,
+    /// `None`: stacks are walked by frame pointers alone.
+    unwinder: Option<Unwinder>,
+    pub(super) python: Pythons,
+    pub(super) python_wanted: bool,
+    pub(super) python_threads: maps::HashMap<MapData, u32, PythonThread>,
+    pub(super) python_layouts: maps::Array<MapData, PythonLayout>,
+    /// Of the rows in `python_layouts`, those that are filled.
+    pub(super) python_known: usize,
     pub(super) decoder: Decoder,
     adoption: Adoption,
     ioctls: Ioctls,
@@ -80,7 +89,7 @@ impl Tracer {
         let kernel = Kernel::running()?;
         let (mut ebpf, btf, globals) = load::load(config, &kernel)?;
         load::fill_tables(&mut ebpf, config)?;
-        let copies = Copies::new(&ebpf, globals)
+        let mut copies = Copies::new(&ebpf, globals)
             .map_err(|e| CaptureError::Kernel { what: "uprobe programs".into(), source: e.into() })?;
         let attached_at = now();
         let log = log::open(&mut ebpf);
@@ -88,10 +97,13 @@ impl Tracer {
         let mut tables = Tables::new(&mut ebpf, attached_at)?;
         tables.set_threshold_ns(config.threshold_ns)?;
         let pids = Pids::new(&mut ebpf)?;
+        // Maps that are not needed stay where they are: without them no program could be loaded.
+        let unwinder = if config.tables { Some(unwinder(&mut ebpf)?) } else { None };
         let threads = take(&mut ebpf, "THREADS")?;
         let cuda = take(&mut ebpf, "CUDA")?;
         let runs = take(&mut ebpf, "RUNS")?;
         let python_threads = take(&mut ebpf, "PYTHON")?;
+        let python_layouts = take(&mut ebpf, "PYTHON_LAYOUTS")?;
         let cpus = aya::util::online_cpus()
             .map_err(|(path, e)| CaptureError::Kernel { what: path.into(), source: Box::new(e) })?;
         let statuses = probes::attach(&mut ebpf, &btf, &kernel, config.sample_hz, &cpus);
@@ -100,6 +112,7 @@ impl Tracer {
         {
             return Err(CaptureError::NoProbe { reason: format!("{}: {}", first.name, first.reason) });
         }
+        copies.take_types(&ebpf);
         let driver = host::has_majors(&config.nvidia_majors);
         let ioctls = Ioctls::new(&mut ebpf, &statuses, config.ioctls, driver, attached_at)?;
         let reads = Reads::new(&mut ebpf, config.reads, &statuses)?;
@@ -112,8 +125,12 @@ impl Tracer {
             cuda,
             runs,
             reads,
+            unwinder,
             python: Pythons::default(),
+            python_wanted: config.python,
             python_threads,
+            python_layouts,
+            python_known: 0,
             decoder: Decoder::new(Entries::running(), attached_at),
             adoption: Adoption::new(config.adopt_cap),
             ioctls,
@@ -241,10 +258,14 @@ impl Tracer {
         let at = now();
         for record in self.pending.drain(..) {
             self.python.see(at, &record);
+            if let Some(unwinder) = &self.unwinder {
+                unwinder.see(&record);
+            }
             sink(record);
         }
-        let Self { rings, decoder, adoption, processes, undecodable, pids, python, reads, .. } = self;
-        rings.drain(|bytes| match decoder.decode(bytes) {
+        let Self { rings, decoder, adoption, processes, undecodable, pids, python, reads, unwinder, .. } =
+            self;
+        rings.drain(|bytes| match named(python, bytes).map_or_else(|| decoder.decode(bytes), Ok) {
             Ok(record) => {
                 if let Record::Thread(seen) = &record
                     && seen.kind == TargetKind::Inherited
@@ -252,6 +273,9 @@ impl Tracer {
                     processes.insert(seen.pid);
                 }
                 python.see(at, &record);
+                if let Some(unwinder) = unwinder {
+                    unwinder.see(&record);
+                }
                 reads.see(&record);
                 let adopted = adoption.see(&record, pids);
                 sink(record);
@@ -287,6 +311,7 @@ impl Tracer {
         self.watch_syscalls(at)?;
         self.decoder.faults.tick(at, sink);
         self.look_at_pythons(at);
+        self.python.lost(at).into_iter().for_each(&mut *sink);
         if at >= self.losses_at + LOSSES_EVERY {
             self.losses(at, sink)?;
         }
@@ -298,26 +323,10 @@ impl Tracer {
         self.ioctls.after_turn(&mut self.ebpf, at)
     }
 
-    /// Tells the kernel side where the interpreters of Python threads are.
-    fn look_at_pythons(&mut self, at: Ns) {
-        for Change { tid, thread } in self.python.tick(at) {
-            let has = match thread {
-                // A full table leaves the thread to its native addresses alone.
-                Some(row) => self.python_threads.insert(tid, row, 0).is_ok(),
-                None => false,
-            };
-            self.pids.set_python(tid, has);
-            if !has && let Err(error) = self.python_threads.remove(&tid) {
-                tracing::debug!(%error, tid, "a thread without Python");
-            }
-        }
-    }
-
-    /// What the kernel side last took for the Python frame and instruction of a thread that is off its
-    /// processor; 0 without Python, `None` for a thread it has not seen.
+    /// How far the tables are that user stacks are walked by.
     #[must_use]
-    pub fn python_place(&self, tid: u32) -> Option<u64> {
-        self.threads.get(&tid, 0).ok().map(|state| state.key_python)
+    pub fn unwinding(&self) -> Unwinding {
+        self.unwinder.as_ref().map(Unwinder::so_far).unwrap_or_default()
     }
 
     fn losses(&mut self, at: Ns, sink: &mut dyn FnMut(Record)) -> Result<(), CaptureError> {
@@ -363,4 +372,9 @@ impl Tracer {
         open::cuda(&self.cuda, &self.runs, &mut self.decoder, sink)?;
         Ok(detaching)
     }
+}
+
+fn unwinder(ebpf: &mut Ebpf) -> Result<Unwinder, CaptureError> {
+    Unwinder::start(Pool::new(ebpf)?)
+        .map_err(|e| CaptureError::Kernel { what: "a thread".into(), source: Box::new(e) })
 }

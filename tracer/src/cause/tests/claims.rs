@@ -100,6 +100,7 @@ fn the_driver_claims_its_ioctls_and_calls() {
 fn a_child_that_has_execed_and_delivered_nothing_is_starting() {
     let exec = |t: TraceBuilder| {
         t.record(Record::ThreadExec(ThreadExec {
+            image: 1,
             at: 50 * MS,
             key: key(WORKER),
             pid: WORKER,

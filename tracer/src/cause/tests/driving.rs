@@ -14,6 +14,15 @@ fn the_holder_of_the_drivers_lock_is_named_inside_any_call() {
         },
     );
     assert_eq!(locked.mechanism, Mechanism::DriverLock);
+    let synchronising = wait(
+        |t| node(t).call(FEEDER, CudaFamily::Synchronize, "cuCtxSynchronize", 50 * MS, 250 * MS),
+        |w| {
+            w.nvidia_ioctl(9, 50, 0x2a)
+                .woken_by(WORKER)
+                .with(|o| o.waker.as_mut().unwrap().in_nvidia_ioctl = true)
+        },
+    );
+    assert_eq!(synchronising.mechanism, Mechanism::DriverLock);
 }
 
 fn node(t: TraceBuilder) -> TraceBuilder {
@@ -104,6 +113,9 @@ fn idle_with_kernels_queued_is_the_devices_own() {
     let both = cause(copies(kernels(trace())));
     assert_eq!(both.mechanism, Mechanism::Unexplained);
     assert!(both.note.as_ref().unwrap().contains("kernels and copies"), "{both:?}");
+    // Kernels run once they can: what they wait for is a copy that may take so long.
+    let large = cause(kernels(trace()).copies(FEEDER, 0, 41 * MS, 42 * MS, 1, 200 << 20));
+    assert_eq!(large.mechanism, Mechanism::CopyTransfer);
     // What an earlier synchronise waited for is no longer queued.
     let before = kernels(trace()).call(FEEDER, CudaFamily::Synchronize, "cuCtxSynchronize", 46 * MS, 49 * MS);
     let none = cause(before);

@@ -64,6 +64,48 @@ fn an_outgoing_connection_is_the_network_and_an_accepted_one_is_no_demand() {
 }
 
 #[test]
+fn a_process_that_serves_and_asks_is_not_said_to_lack_demand() {
+    let listener = Socket { family: 2, state: 10, local: "0.0.0.0:80".into(), peer: String::new() };
+    let listening = File { id: 31, mode: 0o140_777, socket: Some(listener), ..File::default() };
+    let serving = |t: TraceBuilder| {
+        t.record(Record::File(listening.clone())).wait(FEEDER, 10 * MS, 20 * MS, 20 * MS, |w| {
+            w.syscall(libc::SYS_accept4, [4, 0, 0, 0, 0, 0]).with(|o| o.file = Some(31)).interrupt(NETWORK)
+        })
+    };
+    let asking = |t: TraceBuilder| {
+        socket(t, 1, "10.0.0.1:40000", "10.0.0.2:9000").wait(FEEDER, 30 * MS, 40 * MS, 40 * MS, |w| {
+            w.syscall(libc::SYS_recvfrom, [5, 0, 0, 0, 0, 0]).with(|o| o.file = Some(30)).interrupt(NETWORK)
+        })
+    };
+    let epoll = |w: Wait| w.syscall(libc::SYS_epoll_wait, [6, 0, 0, 0, 0, 0]).interrupt(NETWORK);
+    assert_eq!(wait(serving, epoll).mechanism, Mechanism::NoDemand);
+    assert_eq!(wait(|t| asking(serving(t)), epoll).mechanism, Mechanism::Unexplained);
+    // Of `poll` the descriptor is known.
+    let poll = |w: Wait| {
+        w.syscall(libc::SYS_poll, [0, 1, 0, 0, 0, 0]).with(|o| o.file = Some(30)).interrupt(NETWORK)
+    };
+    let asked = wait(|t| asking(serving(t)), poll);
+    assert_eq!((asked.mechanism, culprit(&asked)), (Mechanism::NetworkRead, "10.0.0.2:9000"));
+}
+
+#[test]
+fn a_worker_of_io_uring_that_reads_is_in_no_fault() {
+    let worker = |comm: &str| {
+        let trace = trace()
+            .thread(FEEDER, 12, comm)
+            .wait(12, 50 * MS, 199 * MS, 199 * MS, |w| w.kernel(PAGE).interrupt(DISK_INTERRUPT));
+        let ring = |w: Wait| w.syscall(libc::SYS_io_uring_enter, [4, 0, 1, 1, 0, 0]).woken_by(12);
+        ledger(trace.wait(FEEDER, 100 * MS, 200 * MS, 200 * MS, ring)).causes.swap_remove(0).mechanism
+    };
+    assert_eq!(worker("iou-wrk-10"), Mechanism::StorageRead);
+    // Of a wait of which neither end was seen, that no call is known does not make it a fault.
+    let open =
+        wait(same, |w| w.with(|o| (o.cut_start, o.cut_end, o.woken, o.waker) = (true, true, None, None)));
+    assert_eq!(open.mechanism, Mechanism::Unexplained);
+    assert_eq!(worker("reader"), Mechanism::StorageFault);
+}
+
+#[test]
 fn a_peer_without_records_is_named() {
     let cause = wait(|t| t.bystander(99, 99, "dbus"), |w| w.read(3, PIPE).woken_by(99));
     assert_eq!((cause.mechanism, culprit(&cause)), (Mechanism::IpcWait, "dbus (process 99)"));
@@ -96,7 +138,7 @@ fn runnable(prepare: impl FnOnce(TraceBuilder) -> TraceBuilder, throttled: bool,
 }
 
 fn ran(own: bool, comm: &str) -> Record {
-    Record::RanInstead(crate::trace::RanInstead {
+    Record::RanInstead(RanInstead {
         span: Span::new(50 * MS, 250 * MS),
         cpu: 0,
         thread: key(77),

@@ -4,14 +4,15 @@ mod chains;
 mod claims;
 mod driving;
 mod leaves;
+mod teams;
 
 use super::{Cause, Culprit, CulpritKind, Ledger, Mechanism, attribute};
 use crate::idle::{DeviceIdle, Known, PlacedIdle, UnplacedIdle};
 use crate::timeline::testing::{MS, TraceBuilder, Wait, key};
 use crate::timeline::{Timeline, build};
 use crate::trace::{
-    CgroupTick, CudaFamily, File, HostTick, Ns, Record, Socket, Span, State, TargetKind, ThreadExec,
-    WakerContext,
+    BlockTotal, CgroupTick, CudaFamily, File, HostTick, Ns, RanInstead, Record, Socket, Span, State,
+    TargetKind, ThreadExec, WakerContext,
 };
 
 pub(super) const FEEDER: u32 = 10;

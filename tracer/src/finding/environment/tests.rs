@@ -138,7 +138,8 @@ fn tensor_cores_are_known_where_they_are_measured() {
 fn a_runtime_newer_than_the_driver_is_named() {
     let mapped = |name: &str| {
         let path = format!("/opt/venv/lib/{name}");
-        let mapping = Mapping { at: 0, pid: 7, start: 0, end: 1, offset: 0, path, build_id: Vec::new() };
+        let mapping =
+            Mapping { at: 0, pid: 7, image: 0, start: 0, end: 1, offset: 0, path, build_id: Vec::new() };
         said(trace().record(Record::Mapping(mapping)))
     };
     assert!(mapped("libcudart.so.13").contains("a CUDA 13 runtime runs on a driver made for CUDA 12.8"));

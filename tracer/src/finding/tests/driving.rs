@@ -102,7 +102,7 @@ fn silences_are_told_only_where_launches_were_watched() {
     let timeline = build(trace.records());
     let ledger = attribute(&timeline, &idle);
     let mut report = report(&timeline, &[(idle, ledger)]);
-    let note = "After 0.20 s driver calls were watched without launches: to test.";
+    let note = "For 0.40 s in all, from 0.20 s on, driver calls were watched without launches: to test.";
     assert!(report.notes.iter().any(|n| n == note), "{:#?}", report.notes);
     let gpu = report.gpus.swap_remove(0);
     let told = gpu.launches.expect("launches were seen");
@@ -157,7 +157,7 @@ fn copies_are_told_by_bytes_memory_gaps_and_what_ran_beside() {
         "Between two to the device lie 0.20 s on average, 0.30 s at most.",
         "1 pinned, 1 pageable, 1 not seen",
         "50.0 % of the 0.30 s",
-        "idle 50.0 ms during blocking copies from pageable memory and 0.10 s during others",
+        "idle 50.0 ms during blocking copies from memory not seen to be pinned and 0.10 s during others",
     ] {
         assert!(answer.text.contains(part), "{part}: {}", answer.text);
     }

@@ -22,6 +22,7 @@ fn slow_disk() -> (Timeline, Vec<(DeviceIdle, Ledger)>) {
         .call(10, CudaFamily::Synchronize, "cuCtxSynchronize", 0, 1000 * MS)
         .call(10, CudaFamily::Synchronize, "cuCtxSynchronize", 5000 * MS, 10_000 * MS)
         .record(Record::Step(GovernorStep { at: 2000 * MS, what: "samples at 49 Hz".into() }))
+        .record(Record::Step(GovernorStep { at: 2500 * MS, what: "samples at 49 Hz".into() }))
         .record(loss(Some(1), 3))
         .record(loss(Some(1), 4))
         .record(loss(None, 1));
@@ -110,7 +111,8 @@ fn losses_add_up_and_steps_are_told() {
     let report = report(&timeline, &devices);
     let lost: Vec<_> = report.losses.iter().map(|l| (l.cpu, l.count, l.ns_at_risk)).collect();
     assert_eq!(lost, [(None, 1, MS), (Some(1), 7, 7 * MS)]);
-    assert!(report.notes.iter().any(|n| n.contains("samples at 49 Hz")));
+    let steps: Vec<_> = report.notes.iter().filter(|n| n.contains("samples at 49 Hz")).collect();
+    assert!(matches!(steps[..], [step] if step.contains("after 2.00 s, and once more")), "{steps:?}");
     assert!(report.notes.iter().any(|n| n.contains("could not be placed")));
 }
 
@@ -121,10 +123,11 @@ fn without_a_device_the_waits_are_told() {
     assert!(report.gpus.is_empty() && report.findings.is_empty());
     assert!(report.notes[0].starts_with("No device was read"));
     assert!(
-        report.notes.iter().any(|n| n == "trainer: read of files in /data/train, 3.00 s in 1 waits."),
+        report.waits.iter().any(|n| n == "trainer: read of files in /data/train, 3.00 s in 1 waits."),
         "{:#?}",
-        report.notes
+        report.waits
     );
+    assert!(super::report(&slow_disk().0, &slow_disk().1).waits.is_empty());
 }
 
 #[test]

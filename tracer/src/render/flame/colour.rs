@@ -1,13 +1,19 @@
 //! One hue a stage; grey where a frame serves several.
 
+use std::collections::BTreeMap;
+
 use inferno::flamegraph::color::{Color, PaletteMap};
 
-use super::{Flame, Kind};
+use super::{Difference, Flame, Kind};
 use crate::cause::Stage;
 
 /// The background; also of the frame inferno puts before all others, which has no name to show.
 pub(super) const GROUND: Color = rgb(252, 252, 250);
-const SHARED: Color = rgb(205, 210, 216);
+pub(super) const SHARED: Color = rgb(205, 210, 216);
+/// Of a difference: more on the first side, more on the second, as much of either.
+const MORE: Color = rgb(240, 130, 115);
+const LESS: Color = rgb(130, 165, 235);
+const EVEN: Color = rgb(226, 224, 222);
 const KERNEL: Color = rgb(150, 185, 225);
 const USER: Color = rgb(240, 190, 120);
 /// A frame takes a stage's colour when the stage has at least this share of it, in percent.
@@ -17,7 +23,8 @@ const fn rgb(r: u8, g: u8, b: u8) -> Color {
     Color { r, g, b }
 }
 
-fn stage(stage: Stage) -> Color {
+/// The hue of a stage; its frames have it in four shades.
+pub(super) fn stage(stage: Stage) -> Color {
     match stage {
         Stage::Storage => rgb(110, 160, 220),
         Stage::Network => rgb(125, 195, 215),
@@ -55,6 +62,32 @@ pub(super) fn map(flame: &Flame) -> PaletteMap {
             _ => USER,
         };
         map.insert(name, shade(colour, name));
+    }
+    map
+}
+
+/// By its name too: how far the sum of a frame's differences stands from nothing, against their widths.
+pub(super) fn of_difference(difference: &Difference) -> PaletteMap {
+    let mut map = PaletteMap::default();
+    map.insert("", GROUND);
+    let mut frames: BTreeMap<&str, (i128, i128)> = BTreeMap::new();
+    for (stack, rates) in &difference.stacks {
+        for name in stack {
+            let (sum, width) = frames.entry(name).or_default();
+            *sum += rates.signed();
+            *width += i128::from(rates.width());
+        }
+    }
+    for (name, (sum, width)) in frames {
+        let towards = if sum < 0 { LESS } else { MORE };
+        // In hundredths; a sum is never more than its widths.
+        let far = (sum.abs() * 100).checked_div(width).unwrap_or(0);
+        let mix = |even: u8, full: u8| {
+            let mixed = (i128::from(even) * (100 - far) + i128::from(full) * far) / 100;
+            u8::try_from(mixed).unwrap_or(full)
+        };
+        let colour = rgb(mix(EVEN.r, towards.r), mix(EVEN.g, towards.g), mix(EVEN.b, towards.b));
+        map.insert(name, colour);
     }
     map
 }

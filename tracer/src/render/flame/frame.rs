@@ -1,7 +1,7 @@
 //! One frame of a folded stack.
 
 use crate::render::escape::escape;
-use crate::timeline::NamedFrame;
+use crate::timeline::{NamedFrame, PYTHON};
 
 /// A longer name is cut: it would be read nowhere and could make the picture as large as its maker likes.
 const LENGTH: usize = 300;
@@ -28,13 +28,8 @@ pub(super) fn safe(name: &str) -> String {
 
 /// The name of a frame; the kernel's carry the `_[k]` that folding tools know.
 pub(super) fn function(frame: &NamedFrame, kernel: bool) -> String {
-    let name = safe(&frame.name);
+    let name = if frame.module == PYTHON { safe(&frame.shown()) } else { safe(&frame.name) };
     if kernel { format!("{name}_[k]") } else { name }
-}
-
-/// Whether a frame told as text has a real name, not an address or `module+0x...`.
-pub(super) fn named(frame: &str) -> bool {
-    !frame.starts_with("0x") && !frame.contains("+0x")
 }
 
 #[cfg(test)]
@@ -52,11 +47,6 @@ mod tests {
         assert_eq!(safe("# no comment"), "#_no comment");
         assert_eq!(safe("operator()(int)"), "operator()(int)");
         assert_eq!(safe(&"é".repeat(400)).chars().count(), LENGTH);
-    }
-
-    #[test]
-    fn addresses_are_no_names() {
-        assert!(named("jpeg_read_scanlines") && !named("0x7f12") && !named("libjpeg.so.62+0x1f30"));
     }
 
     proptest! {

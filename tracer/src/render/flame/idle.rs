@@ -25,7 +25,8 @@ pub fn idle(report: &Report) -> Flame {
                 && (!leaf.stack.is_empty()
                     || ["running", "blocked"].iter().any(|s| leaf.state.starts_with(s)))
             {
-                let complete = !leaf.stack.is_empty() && leaf.stack.iter().all(|f| frame::named(f));
+                // What is missing of it stands there in brackets.
+                let complete = leaf.stack.last().is_some_and(|outermost| !outermost.starts_with('['));
                 flame.judge(complete, cause.ns);
             }
         }

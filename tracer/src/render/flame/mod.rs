@@ -1,18 +1,32 @@
 //! Flame graphs: where the GPU's idle time, the threads' waits and the processors' time went.
 //!
-//! Each kind folds its input into a [`Flame`]; [`folded`] prints it as stacks, [`svg`] draws it.
+//! Each kind folds its input into a [`Flame`], two of which make a [`Difference`]; [`Format`] says how either is
+//! written.
 
 mod colour;
+mod difference;
+mod format;
 mod frame;
 mod idle;
+mod legend;
+mod pprof;
+mod speedscope;
+mod stack;
 mod svg;
 mod threads;
+mod wakers;
+
+#[cfg(test)]
+mod format_tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use difference::{Difference, Pair, idle_and_busy};
+pub use format::{Format, folded};
 pub use idle::idle;
 pub use svg::svg;
 pub use threads::{offcpu, oncpu};
+pub use wakers::wakers;
 
 use super::figure::{TIE, grouped, share, time};
 use crate::cause::Stage;
@@ -25,6 +39,19 @@ pub enum Kind {
     OffCpu,
     /// Width is processor time of the watched threads, from samples.
     OnCpu,
+    /// Width is time the watched threads were blocked; the frames go on in who ended that.
+    Wakers,
+}
+
+impl Kind {
+    /// What the width is, in one word.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::OffCpu | Self::Wakers => "blocked",
+            Self::OnCpu => "cpu",
+        }
+    }
 }
 
 /// Stacks with their weight in nanoseconds, ready to print or draw. Frames are safe to print and to fold.
@@ -54,6 +81,14 @@ pub enum FlameError {
     NoWait,
     #[error("this trace holds no CPU samples, so there is nothing to draw; --kind offcpu shows waits")]
     NoSample,
+    #[error(
+        "this trace has no time in which a GPU is known to be {0}, so there is nothing to compare; --kind offcpu shows all waits"
+    )]
+    NoSide(&'static str),
+    #[error("one of the traces is of no length, so there is nothing to compare")]
+    NoLength,
+    #[error("what is compared does not differ, so there is nothing to draw")]
+    NoDifference,
     #[error("drawing failed: {source}")]
     Draw {
         #[from]
@@ -65,6 +100,11 @@ impl Flame {
     fn new(kind: Kind, window_ns: u64, lost: u64) -> Self {
         let (stacks, stages) = (BTreeMap::new(), BTreeMap::new());
         Self { kind, window_ns, lost, complete_ns: 0, stacked_ns: 0, stacks, stages }
+    }
+
+    /// One of the same kind and window, without stacks.
+    fn empty(&self) -> Self {
+        Self::new(self.kind, self.window_ns, self.lost)
     }
 
     /// Adds a stack, outermost frame first, each already through [`frame::safe`].
@@ -100,6 +140,7 @@ impl Flame {
             Kind::Idle => "Idle GPU time: what the GPU waited for, from the device down",
             Kind::OffCpu => "Blocked time of the watched threads",
             Kind::OnCpu => "Processor time of the watched threads",
+            Kind::Wakers => "Blocked time of the watched threads, and above it who ended the wait",
         }
         .to_owned()
     }
@@ -113,25 +154,36 @@ impl Flame {
                 0 | 1 => format!("{total} idle in a window of {window}"),
                 n => format!("{total} idle on {n} GPUs together, each in a window of at most {window}"),
             },
-            Kind::OffCpu => format!("{total} blocked, all threads together, in a recording of {window}"),
+            Kind::OffCpu | Kind::Wakers => {
+                format!("{total} blocked, all threads together, in a recording of {window}")
+            }
             Kind::OnCpu => format!("{total} running, all threads together, in a recording of {window}"),
         };
-        let lost = match self.lost {
-            0 => "no record lost".to_owned(),
-            1 => "1 record lost".to_owned(),
-            n => format!("{} records lost", grouped(n)),
-        };
-        let complete = if self.stacked_ns == 0 {
-            "no stacks".to_owned()
-        } else {
-            format!("complete stacks for {}", share(self.complete_ns, self.stacked_ns))
-        };
-        format!("{what}; {lost}; {complete}").replace(TIE, " ")
+        format!("{what}; {}; {}", told_lost(self.lost), self.told_complete()).replace(TIE, " ")
+    }
+
+    fn told_complete(&self) -> String {
+        if self.stacked_ns == 0 {
+            return "no stacks".to_owned();
+        }
+        format!("complete stacks for {}", share(self.complete_ns, self.stacked_ns))
+    }
+
+    /// Why there is nothing to draw, if there is nothing.
+    fn drawable(&self) -> Result<(), FlameError> {
+        match self.kind {
+            _ if !self.stacks.is_empty() => Ok(()),
+            Kind::Idle => Err(FlameError::NoIdle),
+            Kind::OffCpu | Kind::Wakers => Err(FlameError::NoWait),
+            Kind::OnCpu => Err(FlameError::NoSample),
+        }
     }
 }
 
-/// One line a stack: frames joined by `;`, a space, nanoseconds. Sorted; empty where nothing is known.
-#[must_use]
-pub fn folded(flame: &Flame) -> String {
-    flame.stacks.iter().map(|(stack, ns)| format!("{} {ns}\n", stack.join(";"))).collect()
+fn told_lost(lost: u64) -> String {
+    match lost {
+        0 => "no record lost".to_owned(),
+        1 => "1 record lost".to_owned(),
+        n => format!("{} records lost", grouped(n)),
+    }
 }

@@ -3,11 +3,11 @@
 use inferno::flamegraph::color::{BackgroundColor, PaletteMap};
 use inferno::flamegraph::{Direction, Options, TextTruncateDirection, from_lines};
 
-use super::{Flame, FlameError, Kind, colour};
+use super::{Difference, Flame, FlameError, Kind, colour, legend};
 use crate::render::figure::{TIE, share, time};
 
 /// Counts are nanoseconds; below this total they are shown as such, above as milliseconds.
-const SHOW_MILLIS: u64 = 100_000_000;
+const SHOW_MILLIS: u128 = 100_000_000;
 /// A frame narrower than the whole divided by this is not drawn.
 const NARROWEST: u128 = 10_000;
 /// Frames into a stack up to which siblings are put in order.
@@ -19,35 +19,78 @@ const DEEPEST: usize = 512;
 /// # Errors
 /// When there is nothing to draw.
 pub fn svg(flame: &Flame) -> Result<String, FlameError> {
-    if flame.stacks.is_empty() {
-        return Err(match flame.kind {
-            Kind::Idle => FlameError::NoIdle,
-            Kind::OffCpu => FlameError::NoWait,
-            Kind::OnCpu => FlameError::NoSample,
-        });
-    }
+    flame.drawable()?;
     let mut palette = colour::map(flame);
-    let lines = lines(flame, &mut palette);
+    let stacks: Vec<_> =
+        flame.stacks.iter().map(|(frames, ns)| Drawn { frames, ns: *ns, whole: true }).collect();
+    // Most viewers show no tooltips, so the end of a chain tells its time itself.
+    let told = |stack: &Drawn| format!("{}, {}", time(stack.ns), share(stack.ns, flame.total_ns()));
+    let told: Option<Told> = if flame.kind == Kind::Idle { Some(&told) } else { None };
+    let (lines, total) = lines(&stacks, told, &mut palette);
+    let options = options(flame.title(), flame.subtitle(), flame.kind, Unit::of(total), &mut palette);
+    let drawing = draw(&lines, options)?;
+    // Only there are colours stages.
+    Ok(if flame.kind == Kind::Idle { legend::add(drawing, flame) } else { drawing })
+}
+
+/// The difference as an SVG: the width of a stack is how much its rates differ, red where the first is more.
+///
+/// # Errors
+/// The two do not differ.
+pub(super) fn difference(difference: &Difference) -> Result<String, FlameError> {
+    difference.drawable()?;
+    let mut palette = colour::of_difference(difference);
+    let stacks = difference.stacks.iter().filter(|(_, rates)| rates.width() > 0);
+    let stacks: Vec<_> =
+        stacks.map(|(frames, rates)| Drawn { frames, ns: rates.width(), whole: true }).collect();
+    let told = |stack: &Drawn| difference.stacks[stack.frames].told();
+    let (lines, _) = lines(&stacks, Some(&told), &mut palette);
+    let kind = difference.first.kind;
+    draw(&lines, options(difference.title(), difference.subtitle(), kind, Unit::Rate, &mut palette))
+}
+
+/// What the end of a stack says after its name.
+type Told<'a> = &'a dyn Fn(&Drawn) -> String;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    Nanos,
+    Millis,
+    /// Nanoseconds per second.
+    Rate,
+}
+
+impl Unit {
+    fn of(total: u128) -> Self {
+        if total >= SHOW_MILLIS { Self::Millis } else { Self::Nanos }
+    }
+}
+
+fn options(title: String, subtitle: String, kind: Kind, unit: Unit, palette: &mut PaletteMap) -> Options<'_> {
     let mut options = Options::default();
-    options.title = flame.title();
-    options.subtitle = Some(flame.subtitle());
-    options.palette_map = Some(&mut palette);
+    options.title = title;
+    options.subtitle = Some(subtitle);
+    options.palette_map = Some(palette);
     options.bgcolors = Some(BackgroundColor::Flat(colour::GROUND));
     options.text_truncate_direction = TextTruncateDirection::Right;
     options.name_type = "Frame:".to_owned();
     options.frame_height = 20;
     options.font_size = 13;
-    if flame.total_ns() >= SHOW_MILLIS {
-        options.count_name = "ms".to_owned();
-        options.factor = 1e-6;
-    } else {
-        options.count_name = "ns".to_owned();
-    }
+    let (name, factor) = match unit {
+        Unit::Nanos => ("ns", 1.0),
+        Unit::Millis => ("ms", 1e-6),
+        Unit::Rate => ("ms/s", 1e-6),
+    };
+    (options.count_name, options.factor) = (name.to_owned(), factor);
     // From the device down, as the chain is read.
-    options.direction = if flame.kind == Kind::Idle { Direction::Inverted } else { Direction::Straight };
+    options.direction = if kind == Kind::Idle { Direction::Inverted } else { Direction::Straight };
     // inferno would sort by name, and whole lines at that, which parts a frame that ends a stack from the
     // same frame inside another. As a chart it keeps the order given, reversed.
     options.flame_chart = true;
+    options
+}
+
+fn draw(lines: &[String], mut options: Options) -> Result<String, FlameError> {
     let mut out = Vec::new();
     from_lines(&mut options, lines.iter().rev().map(String::as_str), &mut out)?;
     String::from_utf8(out).map_err(|e| std::io::Error::new(std::io::ErrorKind::InvalidData, e).into())
@@ -62,33 +105,29 @@ struct Drawn<'a> {
     whole: bool,
 }
 
-/// The stacks as folded lines, equal prefixes side by side and the heaviest first; weights scaled down where
-/// their sum would not fit inferno's 64 bits.
-fn lines(flame: &Flame, palette: &mut PaletteMap) -> Vec<String> {
-    let stacks: Vec<Drawn<'_>> =
-        flame.stacks.iter().map(|(s, ns)| Drawn { frames: s, ns: *ns, whole: true }).collect();
-    let total = weight(&stacks);
+/// The stacks, sorted by name, as folded lines: equal prefixes side by side and the heaviest first; weights scaled
+/// down where their sum would not fit inferno's 64 bits. Also their sum.
+fn lines(stacks: &[Drawn<'_>], told: Option<Told>, palette: &mut PaletteMap) -> (Vec<String>, u128) {
+    let total = weight(stacks);
     let mut drawn = Vec::new();
-    lay_out(&stacks, 0, total / NARROWEST, &mut drawn);
+    lay_out(stacks, 0, total / NARROWEST, &mut drawn);
     let divisor = u64::try_from(total / u128::from(u64::MAX) + 1).unwrap_or(u64::MAX);
-    let mut line = |stack: Drawn<'_>| {
+    let mut line = |stack: &Drawn<'_>| {
         let weight = stack.ns / divisor;
-        match (flame.kind, stack.frames.split_last()) {
-            // Most viewers show no tooltips, so the end of a chain tells its time itself.
-            (Kind::Idle, Some((tip, rest))) if stack.whole => {
-                let told = format!("{tip} {}, {}", time(stack.ns), share(stack.ns, flame.total_ns()));
-                let told = told.replace(TIE, " ");
-                if let Some(colour) = palette.get(tip) {
-                    palette.insert(&told, colour);
-                }
-                let mut frames = rest.to_vec();
-                frames.push(told);
-                format!("{} {weight}", frames.join(";"))
-            }
-            _ => format!("{} {weight}", stack.frames.join(";")),
+        let (Some(told), Some((tip, rest)), true) = (told, stack.frames.split_last(), stack.whole) else {
+            return format!("{} {weight}", stack.frames.join(";"));
+        };
+        // inferno takes the mark of kernel frames off only at the end of a name.
+        let bare = tip.strip_suffix("_[k]").unwrap_or(tip);
+        let told = format!("{bare} {}", told(stack)).replace(TIE, " ");
+        if let Some(colour) = palette.get(tip) {
+            palette.insert(&told, colour);
         }
+        let mut frames = rest.to_vec();
+        frames.push(told);
+        format!("{} {weight}", frames.join(";"))
     };
-    drawn.into_iter().map(&mut line).collect()
+    (drawn.iter().map(&mut line).collect(), total)
 }
 
 fn weight(stacks: &[Drawn<'_>]) -> u128 {
@@ -135,6 +174,12 @@ mod tests {
         flame
     }
 
+    fn lines(flame: &Flame) -> Vec<String> {
+        let stacks: Vec<_> =
+            flame.stacks.iter().map(|(frames, ns)| Drawn { frames, ns: *ns, whole: true }).collect();
+        super::lines(&stacks, None, &mut PaletteMap::default()).0
+    }
+
     #[test]
     fn siblings_stand_heaviest_first_and_prefixes_together() {
         let flame = flame(&[
@@ -146,7 +191,7 @@ mod tests {
             (&["a", "y"], 1),
             (&["d"], 9),
         ]);
-        let lines = lines(&flame, &mut PaletteMap::default());
+        let lines = lines(&flame);
         assert_eq!(lines, ["c 9", "d 9", "a;y;z 4", "a;y 1", "a 2", "a;x 1", "a b 3"]);
     }
 
@@ -160,7 +205,7 @@ mod tests {
     fn what_is_too_narrow_to_see_stays_with_the_frame_before_it() {
         let flame =
             flame(&[(&["a", "b", "c"], 1), (&["a", "b", "d"], 2), (&["a", "x"], 99_990), (&["z", "y"], 3)]);
-        assert_eq!(lines(&flame, &mut PaletteMap::default()), ["a;x 99990", "a 3", "z 3"]);
+        assert_eq!(lines(&flame), ["a;x 99990", "a 3", "z 3"]);
     }
 
     #[test]

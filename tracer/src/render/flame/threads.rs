@@ -1,36 +1,47 @@
 //! What the watched threads did, from the timeline alone: waits and samples.
 
+use super::stack::{self, Stack};
 use super::{Flame, Kind, frame};
-use crate::cause::nvidia_command;
-use crate::timeline::{Activity, NamedFrame, Thread, Timeline};
-use crate::trace::{StackId, TargetKind};
+use crate::timeline::{Activity, Thread, Timeline, total};
+use crate::trace::{Span, TargetKind};
 
-/// Blocked time: `comm`, user frames from the outermost, the command of a call into the driver, kernel frames. Stays shorter than the recording's
-/// threshold have no stack and stand under `[waits under the threshold]`.
+/// Where waits shorter than the recording's threshold stand: they have no stack.
+pub(super) const SHORT: &str = "[waits under the threshold]";
+
+/// Blocked time: `comm`, user frames from the outermost, the command of a call into the driver, kernel frames.
+/// Stays shorter than the recording's threshold stand under `[waits under the threshold]`.
 #[must_use]
 pub fn offcpu(timeline: &Timeline) -> Flame {
     let mut flame = new(Kind::OffCpu, timeline);
     for thread in targets(timeline) {
-        for slice in &thread.slices {
-            if let Activity::Blocked(index) = slice.activity
-                && let Some(wait) = thread.off_cpu.get(index)
-            {
-                let call = wait.ioctl.map(|ioctl| {
-                    let file = wait.file.and_then(|id| timeline.files.get(&id));
-                    frame::safe(&format!("ioctl {}", nvidia_command(file.map(|f| f.rdev >> 20), ioctl)))
-                });
-                let stacks = (wait.user_stack, wait.kernel_stack);
-                add(&mut flame, timeline, thread, stacks, call, slice.span.len());
-            }
-        }
+        each_wait(thread, |index, span| block(&mut flame, timeline, thread, index, span.len()));
         let short = thread.totals.iter().fold(0, |sum: u64, t| sum.saturating_add(t.blocked_ns));
-        let stack = vec![frame::safe(&thread.comm), "[waits under the threshold]".to_owned()];
-        flame.add(stack, None, short);
+        flame.add(vec![frame::safe(&thread.comm), SHORT.to_owned()], None, short);
     }
     flame
 }
 
-/// Processor time: `comm`, user frames from the outermost, kernel frames; each sample weighs the periods it stands for.
+/// The part of it that lies in `spans`, which are in order and apart. Short stays are spread as
+/// [`Thread::shorts`] does.
+pub(super) fn offcpu_within(timeline: &Timeline, spans: &[Span]) -> Flame {
+    let mut flame = new(Kind::OffCpu, timeline);
+    flame.window_ns = total(spans);
+    for thread in targets(timeline) {
+        each_wait(thread, |index, wait| {
+            let from = spans.partition_point(|s| s.end <= wait.start);
+            let within = spans[from..].iter().take_while(|s| s.start < wait.end);
+            let ns = within.filter_map(|s| s.intersect(wait)).map(Span::len).sum();
+            block(&mut flame, timeline, thread, index, ns);
+        });
+        let short = spans.iter().flat_map(|span| thread.shorts(*span).blocked);
+        let short = short.fold(0, |sum: u64, wait| sum.saturating_add(wait.ns));
+        flame.add(vec![frame::safe(&thread.comm), SHORT.to_owned()], None, short);
+    }
+    flame
+}
+
+/// Processor time: `comm`, user frames from the outermost, kernel frames; each sample weighs the periods it
+/// stands for.
 #[must_use]
 pub fn oncpu(timeline: &Timeline) -> Flame {
     let mut flame = new(Kind::OnCpu, timeline);
@@ -38,44 +49,42 @@ pub fn oncpu(timeline: &Timeline) -> Flame {
         for sample in &thread.samples {
             let stacks = (sample.user_stack, sample.kernel_stack);
             let ns = timeline.host.sample_period_ns.saturating_mul(sample.periods.max(1).into());
-            add(&mut flame, timeline, thread, stacks, None, ns);
+            let stack = stack::stack(timeline, stacks, None, thread.kernel_thread);
+            add(&mut flame, thread, stack, ns);
         }
     }
     flame
 }
 
-fn new(kind: Kind, timeline: &Timeline) -> Flame {
+pub(super) fn new(kind: Kind, timeline: &Timeline) -> Flame {
     let lost = timeline.losses.iter().fold(0, |sum: u64, l| sum.saturating_add(l.count));
     Flame::new(kind, timeline.span.len(), lost)
 }
 
-fn targets(timeline: &Timeline) -> impl Iterator<Item = &Thread> {
+pub(super) fn targets(timeline: &Timeline) -> impl Iterator<Item = &Thread> {
     timeline.threads.values().filter(|t| t.kind != TargetKind::Bystander)
 }
 
-/// `call` stands between the user's frames and the kernel's.
-fn add(
-    flame: &mut Flame,
-    timeline: &Timeline,
-    thread: &Thread,
-    (user, kernel): (StackId, StackId),
-    call: Option<String>,
-    ns: u64,
-) {
-    let user = timeline.frames(user);
-    let kernel = timeline.frames(kernel);
-    let mut stack = vec![frame::safe(&thread.comm)];
-    stack.extend(user.iter().rev().map(|f| frame::function(f, false)));
-    stack.extend(call);
-    stack.extend(kernel.iter().rev().map(|f| frame::function(f, true)));
-    if stack.len() == 1 {
-        stack.push("[no stack]".to_owned());
+/// Calls `each` with every stretch in which the thread waited for an event, and the index of that wait.
+pub(super) fn each_wait(thread: &Thread, mut each: impl FnMut(usize, Span)) {
+    for slice in &thread.slices {
+        if let Activity::Blocked(index) = slice.activity
+            && index < thread.off_cpu.len()
+        {
+            each(index, slice.span);
+        }
     }
-    let all = || user.iter().chain(&kernel);
-    // A kernel thread has no user side to miss.
-    let whole = (thread.kernel_thread || !user.is_empty()) && all().next().is_some();
-    flame.judge(whole && all().all(|f: &NamedFrame| f.resolved), ns);
-    flame.add(stack, None, ns);
+}
+
+fn block(flame: &mut Flame, timeline: &Timeline, thread: &Thread, index: usize, ns: u64) {
+    if ns > 0 {
+        add(flame, thread, stack::of_wait(timeline, &thread.off_cpu[index], thread.kernel_thread), ns);
+    }
+}
+
+fn add(flame: &mut Flame, thread: &Thread, stack: Stack, ns: u64) {
+    flame.judge(stack.complete, ns);
+    flame.add([vec![frame::safe(&thread.comm)], stack.frames].concat(), None, ns);
 }
 
 #[cfg(test)]
@@ -86,8 +95,8 @@ mod tests {
     use crate::render::flame::{folded, svg};
     use crate::timeline::Slice;
     use crate::trace::{
-        Frame, Host, Loss, LossCause, LossClass, OffCpu, Sample, Span, Stack, StackKind, State, Symbol,
-        ThreadKey, WaitTotal,
+        Frame, Host, Loss, LossCause, LossClass, OffCpu, Sample, Span, Stack, StackEnd, StackId, StackKind,
+        State, Symbol, ThreadKey, WaitTotal,
     };
 
     const PID: u32 = 42;
@@ -184,20 +193,42 @@ mod tests {
         }
     }
 
-    fn name(kind: StackKind, address: u64, frames: &[&str]) -> ((u32, u64), Arc<Symbol>) {
+    fn name(kind: StackKind, address: u64, frames: &[&str]) -> ((u32, u32, u64), Arc<Symbol>) {
         let pid = if kind == StackKind::Kernel { 0 } else { PID };
         let frames = frames.iter().map(|f| Frame { function: (*f).to_owned(), ..Frame::default() }).collect();
         let module = "lib.so".to_owned();
         let (build_id, reason) = (Vec::new(), String::new());
         (
-            (pid, address),
-            Arc::new(Symbol { kind, pid, address, frames, module, file_offset: 0x40, build_id, reason }),
+            (pid, 0, address),
+            Arc::new(Symbol {
+                kind,
+                pid,
+                image: 0,
+                address,
+                frames,
+                module,
+                file_offset: 0x40,
+                build_id,
+                reason,
+            }),
         )
     }
 
     fn timeline(comm: &str) -> Timeline {
-        let stack =
-            |id, kind, addresses: &[u64]| (id, Stack { id, kind, pid: PID, addresses: addresses.to_vec() });
+        let stack = |id, kind, addresses: &[u64]| {
+            (
+                id,
+                Stack {
+                    image: 0,
+                    id,
+                    kind,
+                    pid: PID,
+                    addresses: addresses.to_vec(),
+                    end: StackEnd::Unknown,
+                    python: 0,
+                },
+            )
+        };
         Timeline {
             host: Host { sample_period_ns: 10, ..Host::default() },
             span: Span::new(0, 700),
@@ -241,11 +272,41 @@ mod tests {
         assert_eq!(
             flame.subtitle(),
             "370 ns blocked, all threads together, in a recording of 700 ns; \
-                                      5 records lost; complete stacks for 85.7 %"
+                                      5 records lost; complete stacks for 100.0 %"
         );
         let drawing = svg(&flame).expect("it draws");
         assert_eq!(drawing, svg(&offcpu(&timeline("py 3"))).expect("it draws again"));
         assert!(drawing.contains("schedule (300 ns, 81.08%)"), "{drawing}");
+    }
+
+    #[test]
+    fn a_walk_that_stopped_early_says_where() {
+        let mut timeline = timeline("py");
+        for (end, frame) in [
+            (StackEnd::NoTable, "[no unwind table: lib.so]"),
+            (StackEnd::NoRule, "[no unwind rule: lib.so]"),
+            (StackEnd::Depth, "[deeper than what is kept]"),
+        ] {
+            timeline.stacks.get_mut(&USER).expect("a stack").end = end;
+            let flame = oncpu(&timeline);
+            let line = format!("py;{frame};main;read;inlined:x 10");
+            assert!(folded(&flame).lines().any(|l| l == line), "{}", folded(&flame));
+            assert_eq!((flame.stacked_ns, flame.complete_ns), (20, 0));
+        }
+        timeline.stacks.get_mut(&USER).expect("a stack").end = StackEnd::Start;
+        assert_eq!(oncpu(&timeline).complete_ns, 10);
+    }
+
+    #[test]
+    fn a_stack_that_was_lost_is_no_empty_one() {
+        let mut timeline = timeline("py");
+        timeline.stacks.remove(&USER);
+        let flame = offcpu(&timeline);
+        assert!(folded(&flame).contains("py;[stack lost];schedule_[k] 300\n"), "{}", folded(&flame));
+        // The other one is there, without names.
+        assert_eq!(flame.complete_ns, 50);
+        timeline.stacks.remove(&KERNEL);
+        assert!(folded(&offcpu(&timeline)).contains("py;[stack lost];[stack lost] 300\n"));
     }
 
     #[test]

@@ -31,6 +31,10 @@ pub(super) fn write(page: &mut Page, report: &Report) {
         one(page, report, i + 1, finding);
     }
     rest(page, findings.len(), SHOWN, "finding");
+    if findings.len() > 1 {
+        let text = "Each gain is of that change alone. Causes hide each other: gains do not add up.";
+        page.paragraph("  ", Ink::Faint, text);
+    }
 }
 
 fn one(page: &mut Page, report: &Report, number: usize, finding: &Finding) {

@@ -23,7 +23,7 @@ fn sentence(page: &Page, report: &Report) -> String {
     let Some(worst) = report.gpus.iter().rev().max_by_key(|g| (g.idle_ns, g.unknown_ns)) else {
         return format!(
             "How long a GPU stood idle is not known: no GPU could be read in these {recorded}. \
-             What the watched threads did on the host is known: see `whyidle flame --kind offcpu`."
+             What the watched threads waited for on the host is known."
         );
     };
     let mut text = device(page, worst);

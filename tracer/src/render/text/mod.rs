@@ -1,5 +1,5 @@
-//! The report a person reads: headline, ledger, the five questions, what to change, the largest chains, and
-//! what could not be seen.
+//! The report a person reads: headline, ledger (without a GPU the longest waits), the five questions, what to change,
+//! the largest chains, and what could not be seen.
 
 mod chains;
 mod findings;
@@ -8,6 +8,7 @@ mod ledger;
 mod questions;
 mod sight;
 pub(super) mod tally;
+mod waits;
 
 use super::page::{Page, Style};
 use crate::finding::Report;
@@ -21,6 +22,7 @@ pub fn text(report: &Report, style: Style, columns: usize) -> String {
     for gpu in &report.gpus {
         ledger::write(&mut page, gpu);
     }
+    waits::write(&mut page, report);
     questions::write(&mut page, report);
     findings::write(&mut page, report);
     chains::write(&mut page, report);

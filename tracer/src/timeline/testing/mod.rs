@@ -24,8 +24,8 @@ pub use wait::Wait;
 
 use crate::trace::{
     CudaCall, CudaFamily, Device, DeviceProcess, End, File, FileId, Frame, Host, Mapping, Ns, OffCpu,
-    Reading, ReadingSource, Record, Sample, Span, Stack, StackId, StackKind, State, Submits, Symbol,
-    TargetKind, ThreadExit, ThreadKey, ThreadSeen, WaitTotal,
+    Reading, ReadingSource, Record, Sample, Span, Stack, StackEnd, StackId, StackKind, State, Submits,
+    Symbol, TargetKind, ThreadExit, ThreadKey, ThreadSeen, WaitTotal,
 };
 
 /// One microsecond, in nanoseconds.
@@ -334,6 +334,7 @@ impl TraceBuilder {
     pub fn mapping(self, pid: u32, path: &str) -> Self {
         let at = self.start;
         self.record(Record::Mapping(Mapping {
+            image: 0,
             at,
             pid,
             start: 0x1000,
@@ -356,6 +357,7 @@ impl TraceBuilder {
             let (module, function) = frame.as_ref().split_once('!').unwrap_or((plain, frame.as_ref()));
             addresses.push(self.next_address);
             self.records.push(Record::Symbol(Symbol {
+                image: 0,
                 kind,
                 pid,
                 address: self.next_address,
@@ -367,7 +369,15 @@ impl TraceBuilder {
             }));
             self.next_address += 0x10;
         }
-        let stack = self.record(Record::Stack(Stack { id, kind, pid, addresses }));
+        let stack = self.record(Record::Stack(Stack {
+            id,
+            kind,
+            pid,
+            image: 0,
+            addresses,
+            end: StackEnd::Unknown,
+            python: 0,
+        }));
         (stack, id)
     }
 

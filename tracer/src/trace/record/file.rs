@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::time::{FileId, Span};
+use super::time::{FileId, Ns, Span};
 
 /// What a descriptor or a fault led to. `names` are dentry names from the file upward; `path` is filled by
 /// userspace where it could be completed with the mount.
@@ -35,6 +35,23 @@ pub struct Socket {
     /// `address:port`, empty where the family has none.
     pub local: String,
     pub peer: String,
+}
+
+/// What an epoll descriptor watched when a thread was first seen to wait on it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Polled {
+    pub at: Ns,
+    pub pid: u32,
+    pub fd: u32,
+    /// Local addresses, `address:port`, of the listening TCP sockets among them.
+    pub listening: Vec<String>,
+    /// A TCP connection that this side made is among them.
+    pub asks: bool,
+}
+
+impl Polled {
+    /// System calls that wait on an epoll descriptor, their first argument (x86-64).
+    pub const CALLS: [i64; 3] = [libc::SYS_epoll_wait, libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2];
 }
 
 /// What one process read of one file in one stretch, from the read family's system calls.

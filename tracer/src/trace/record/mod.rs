@@ -74,4 +74,6 @@ pub enum Record {
     DeviceState(DeviceState),
     DeviceEvent(DeviceEvent),
     DeviceClock(DeviceClock),
+    PythonStack(PythonStack),
+    Polled(Polled),
 }

@@ -9,6 +9,8 @@ use super::time::{Ns, StackId};
 pub struct Mapping {
     pub at: Ns,
     pub pid: u32,
+    /// As [`Stack::image`].
+    pub image: u32,
     pub start: u64,
     pub end: u64,
     pub offset: u64,
@@ -28,7 +30,58 @@ pub struct Stack {
     pub id: StackId,
     pub kind: StackKind,
     pub pid: u32,
+    /// Which of the process's programs it belongs to: `execve` begins another. 0 for kernel stacks, and where the
+    /// kernel does not tell.
+    pub image: u32,
     pub addresses: Vec<u64>,
+    /// What is beyond the outermost frame of a user stack.
+    pub end: StackEnd,
+    /// Of the [`PythonStack`] that the thread had at the same time, 0: none.
+    pub python: StackId,
+}
+
+/// Why a user stack has no more frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum StackEnd {
+    /// Not known.
+    #[default]
+    Unknown,
+    /// Its thread starts there.
+    Start,
+    /// The outermost frame's object has no unwind table.
+    NoTable,
+    /// The outermost frame's object has no rule there, or one that leads nowhere.
+    NoRule,
+    /// Nothing is known to be mapped there.
+    NoMapping,
+    /// Stack memory could not be read.
+    Unreadable,
+    /// It is deeper than what is kept.
+    Depth,
+    /// It was walked by frame pointers alone, which may leave out frames and end anywhere.
+    FramePointers,
+}
+
+/// The Python functions a thread was in, from the innermost outward.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PythonStack {
+    pub id: StackId,
+    pub pid: u32,
+    pub functions: Vec<PythonFunction>,
+    /// The last one is the outermost; otherwise it was too deep, or could not be read further.
+    pub whole: bool,
+}
+
+/// A Python function that was running.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PythonFunction {
+    /// `co_qualname`, before 3.11 `co_name`. Empty: it was gone before it could be read.
+    pub name: String,
+    /// `co_filename`.
+    pub file: String,
+    pub line: Option<u32>,
+    /// The first function of a run of the evaluation loop, which is one native frame.
+    pub ends_run: bool,
 }
 
 /// One line of the name table, written when recording ends. `frames` run innermost first: more than one
@@ -38,6 +91,8 @@ pub struct Symbol {
     pub kind: StackKind,
     /// 0 for kernel addresses.
     pub pid: u32,
+    /// As [`Stack::image`].
+    pub image: u32,
     pub address: u64,
     pub frames: Vec<Frame>,
     /// File the address lies in (base name or path), `[kernel]`, or empty.

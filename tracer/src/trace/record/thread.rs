@@ -45,6 +45,8 @@ pub struct ThreadExec {
     pub at: Ns,
     pub key: ThreadKey,
     pub pid: u32,
+    /// Of the program that begins, as [`super::Stack::image`].
+    pub image: u32,
     pub comm: String,
 }
 

@@ -73,7 +73,15 @@ fn record() -> impl Strategy<Value = Record> {
         (any::<u64>(), ".{0,40}", any::<u64>())
             .prop_map(|(at, name, value)| { Record::Counter(Counter { at, name, value }) }),
         (any::<u64>(), any::<u32>(), vec(any::<u64>(), 0..40)).prop_map(|(id, pid, addresses)| {
-            Record::Stack(Stack { id, kind: StackKind::User, pid, addresses })
+            Record::Stack(Stack {
+                image: 3,
+                id,
+                kind: StackKind::User,
+                pid,
+                addresses,
+                end: StackEnd::Unknown,
+                python: 0,
+            })
         }),
         (any::<u32>(), any::<u64>(), proptest::option::of(0.0..100.0f64)).prop_map(
             |(device, start, busy_percent)| {

@@ -1,0 +1,164 @@
+"""What the training thread asks of the device and its driver."""
+
+import ctypes
+
+from pool import Pool
+from training import Trainer
+
+MIB = 1 << 20
+
+
+def sync_every_step(run):
+    """A scalar is read back every step, so that the host cannot run ahead; the fault: and 12 ms of host work follow,
+    that running ahead would hide."""
+    trainer = Trainer(run.open(), 30)
+    numbers = list(range(300_000))
+    pending = 0
+
+    def step():
+        nonlocal pending
+        trainer.launch()
+        pending += 1
+        if run.fault or pending == 4:
+            trainer.wait()
+            pending = 0
+        sum(numbers)
+        sorted(numbers)
+
+    run.loop(step, settle=trainer.wait)
+
+
+def tiny_kernels(run):
+    """The training thread launches 2,000 kernels a step; the fault: each lasts 5 us instead of 50."""
+    device = run.open()
+    stream = device.stream()
+    kernel = device.function("tiny")
+    shape = list(range(8000))
+
+    def step():
+        for _ in range(2000):
+            # What a framework does for each operator.
+            sum(shape)
+            device.launch(kernel, 5 if run.fault else 50, stream)
+        device.synchronize(stream)
+
+    run.loop(step)
+
+
+def free_every_step(run):
+    """The allocator's cache is emptied every step, and every free waits for the device."""
+    device = run.open()
+    trainer = Trainer(device, 40)
+    kept = device.alloc(MIB)
+
+    def empty_cache():
+        device.free(device.alloc(MIB))
+
+    def work():
+        return sorted(range(200_000))
+
+    def step():
+        trainer.launch()
+        if run.fault:
+            empty_cache()
+        work()
+        if not run.fault:
+            trainer.wait()
+
+    run.loop(step, settle=trainer.wait)
+    device.free(kept)
+
+
+def load_at_run_time(run):
+    """A module that takes 30 ms to load, once; the fault: every second step."""
+    device = run.open()
+    trainer = Trainer(device, 40)
+    number = 0
+
+    def step():
+        nonlocal number
+        trainer.step()
+        number += 1
+        if run.fault and number % 2 == 0:
+            device.load("load_30ms")
+
+    run.loop(step)
+
+
+def pageable_copies(run):
+    """The training thread copies 192 MB to the device for each step; the fault: from memory that is not pinned."""
+    device = run.open()
+    trainer = Trainer(device, 60)
+    size = 192 * MIB
+    target = device.alloc(size)
+    pinned = device.host_alloc(size)
+    pageable = ctypes.create_string_buffer(size)
+
+    def step():
+        if run.fault:
+            device.copy_to_device(target, ctypes.addressof(pageable), size, trainer.stream)
+        else:
+            device.copy_to_device(target, pinned, size // 64, trainer.stream)
+        trainer.step()
+
+    run.loop(step)
+
+
+def large_copies(run):
+    """Pinned copies on the training stream, over a link of 500 MB/s; the fault: of 24 MB instead of half a one."""
+    device = run.open()
+    trainer = Trainer(device, 60)
+    size = 24 * MIB
+    target, pinned = device.alloc(size), device.host_alloc(size)
+
+    def step():
+        device.copy_to_device(target, pinned, size if run.fault else MIB // 2, trainer.stream)
+        trainer.step()
+
+    run.loop(step)
+
+
+def healthy_sync(run):
+    """Synchronises every step; batches are fetched ahead."""
+    pool = Pool(lambda number: sum(range(20_000)))
+    trainer = Trainer(run.open(), 200)
+
+    def step():
+        trainer.launch()
+        pool.next()
+        trainer.wait()
+
+    run.loop(step)
+
+
+def healthy_async(run):
+    """Runs three steps ahead of the device and waits for the one before."""
+    pool = Pool(lambda number: sum(range(20_000)))
+    device = run.open()
+    trainer = Trainer(device, 50)
+    done = [device.event() for _ in range(4)]
+    number = 0
+
+    def step():
+        nonlocal number
+        pool.next()
+        trainer.launch()
+        device.record(done[number % 4], trainer.stream)
+        number += 1
+        if number >= 4:
+            device.wait_event(done[number % 4])
+
+    run.loop(step, settle=trainer.wait)
+
+
+CASES = {
+    "sync-every-step": sync_every_step,
+    "tiny-kernels": tiny_kernels,
+    "free-every-step": free_every_step,
+    "load-at-run-time": load_at_run_time,
+    "pageable-copies": pageable_copies,
+    "large-copies": large_copies,
+    "healthy": healthy_sync,
+    "healthy-async": healthy_async,
+    "unknown-device": healthy_sync,
+}
