@@ -15,6 +15,8 @@ use crate::privileged::attach;
 const PROGRAM: &str = include_str!("../python/truth.py");
 /// Workers and interpreters have fewer threads.
 const ROUNDS: [&str; 2] = ["3", "5"];
+/// Of those without a Python stack, of each kind.
+const SHOWN: u32 = 8;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Where a thread was between two times: frames from the innermost, `line:function`.
@@ -254,7 +256,10 @@ fn judge(records: &Records, truth: &HashMap<u32, Vec<Truth>>) -> BTreeMap<bool, 
         score.told += 1;
         let Some(functions) = records.functions(seen) else {
             score.none += 1;
-            println!("none ({}): {seen:?}\n  told: {}", seen.waited, first.frames.join(" "));
+            if score.none <= SHOWN {
+                let python = records.stacks.get(&seen.stack);
+                println!("none ({python:?}): {seen:?}\n  told: {}", first.frames.join(" "));
+            }
             continue;
         };
         let found = shown(functions);

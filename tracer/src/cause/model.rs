@@ -142,7 +142,7 @@ pub struct Cause {
     pub leaf: Mechanism,
     pub stage: Stage,
     pub ns: u64,
-    /// What would be saved were it gone, at most the idle time; see `docs/architecture.md`.
+    /// What would be saved were it gone, at most the idle time; see `docs/causes/README.md`.
     pub gain_ns: u64,
     /// Gaps it took part in.
     pub count: u64,

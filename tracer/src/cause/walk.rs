@@ -199,6 +199,8 @@ impl<'a> Walker<'a> {
             let claims = call.is_some_and(|c| claims::of_call(&self.context, c).is_some());
             let reason = if claims {
                 "inside a driver call"
+            } else if self.context.timeline.host.sample_period_ns == 0 {
+                "running, and the recording holds no samples that show what"
             } else {
                 "running, and no sample within a second shows what"
             };

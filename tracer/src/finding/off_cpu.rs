@@ -29,6 +29,9 @@ pub(super) fn summary(timeline: &Timeline) -> Vec<String> {
     longest
         .into_iter()
         .take(SHOWN)
-        .map(|((comm, what), (ns, count))| format!("{comm}: {what}, {} in {count} waits.", seconds(ns)))
+        .map(|((comm, what), (ns, count))| {
+            let waits = if count == 1 { "1 wait".to_owned() } else { format!("{count} waits") };
+            format!("{comm}: {what}, {} in {waits}.", seconds(ns))
+        })
         .collect()
 }
