@@ -60,7 +60,7 @@ impl Interpreter {
                 let found = states.iter().map(|State { address, names, tid }| {
                     (*tid, PythonThread { state: *address, thread: *names, local: 0, layout })
                 });
-                namespace::outside(pid, found.collect())
+                namespace::outside(pid, &found.collect())
             }
         }
     }

@@ -3,15 +3,20 @@
 use std::collections::HashMap;
 use std::fs;
 
-/// Ids as the process itself knows them, made those that are known here. Threads that are gone are left out.
-pub(super) fn outside<T: Copy>(pid: u32, inside: HashMap<u32, T>) -> HashMap<u32, T> {
-    let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
-    if inside.is_empty() || namespace(&pid.to_string()) == namespace("self") {
-        return inside;
+use crate::capture::kernel::targets;
+
+/// Ids as the process itself knows them, made those that are known here. Left out are threads that are gone, and
+/// those of another process: until it has cleaned up, one that was just forked finds its parent's in its memory.
+pub(super) fn outside<T: Copy>(pid: u32, inside: &HashMap<u32, T>) -> HashMap<u32, T> {
+    if inside.is_empty() {
+        return HashMap::new();
     }
-    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return HashMap::new() };
-    let tids = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse::<u32>().ok());
-    let pairs = tids.filter_map(|tid| {
+    let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    let same = namespace(&pid.to_string()) == namespace("self");
+    let pairs = targets::threads(pid).into_iter().filter_map(|tid| {
+        if same {
+            return Some((tid, *inside.get(&tid)?));
+        }
         let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
         Some((tid, *inside.get(&innermost(&status)?)?))
     });
@@ -36,8 +41,10 @@ mod tests {
     }
 
     #[test]
-    fn one_namespace_changes_nothing() {
-        let inside = HashMap::from([(1, 'a'), (2, 'b')]);
-        assert_eq!(outside(std::process::id(), inside.clone()), inside);
+    fn threads_of_another_process_are_left_out() {
+        let own = rustix::thread::gettid().as_raw_pid().cast_unsigned();
+        let inside = HashMap::from([(1, 'a'), (own, 'b')]);
+        assert_eq!(outside(std::process::id(), &inside), HashMap::from([(own, 'b')]));
+        assert_eq!(outside(u32::MAX, &inside), HashMap::new());
     }
 }
