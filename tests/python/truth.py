@@ -4,8 +4,8 @@
 #
 # usage: truth.py FILE ROUNDS WORK
 #
-# WORK says whose threads they are: `threads` of the program and of a worker it forks, of workers begun by `spawn` or
-# `forkserver`, or of `interpreters` within the program.
+# WORK says whose threads they are: `threads` of the program and of a worker it forks, those of a program of which a
+# worker was just `forked`, of workers begun by `spawn` or `forkserver`, or of `interpreters` within the program.
 
 import os
 import sys
@@ -202,6 +202,32 @@ def threads(path, rounds):
         log.write()
 
 
+def forked(path, rounds):
+    """Threads at work while a child stands still that has not yet made its parent's memory its own."""
+    import ctypes
+    import signal
+
+    signal.signal(signal.SIGUSR1, lambda *_: None)
+    libc = ctypes.CDLL(None)
+    libc.__register_atfork(None, None, ctypes.cast(libc.pause, ctypes.c_void_p), None)
+    logs = [Log(path) for _ in range(3)]
+    threads = [threading.Thread(target=work, args=(log, rounds)) for log in logs]
+    for thread in threads:
+        thread.start()
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+    time.sleep(0.5)
+    os.kill(child, signal.SIGUSR1)
+    for thread in threads:
+        thread.join()
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    for log in logs:
+        log.write()
+
+
 def workers(path, rounds, way):
     import multiprocessing
 
@@ -252,6 +278,8 @@ def main():
     sys.stdin.readline()
     if way == "threads":
         threads(path, rounds)
+    elif way == "forked":
+        forked(path, rounds)
     elif way == "interpreters":
         interpreters(path, rounds)
     else:

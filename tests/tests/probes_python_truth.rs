@@ -26,6 +26,12 @@ fn functions_and_lines_are_what_the_program_says() {
 
 #[test]
 #[file_serial(probes)]
+fn a_child_that_still_has_its_parents_memory_takes_nothing_from_it() {
+    are_right("forked", 98, interpreters());
+}
+
+#[test]
+#[file_serial(probes)]
 fn those_of_workers_that_are_begun_anew_too() {
     for work in ["spawn", "forkserver"] {
         are_right(work, NAMED, interpreters());
