@@ -9,19 +9,24 @@ MIB = 1 << 20
 
 
 def sync_every_step(run):
-    """A scalar is read back every step, so that the host cannot run ahead; the fault: and 12 ms of host work follow,
-    that running ahead would hide."""
-    trainer = Trainer(run.open(), 30)
+    """Runs three steps ahead of the device, which hides 12 ms of host work a step; the fault: a scalar is read back
+    every step, and the work is done while the device has nothing to do."""
+    device = run.open()
+    trainer = Trainer(device, 30)
     numbers = list(range(300_000))
-    pending = 0
+    done = [device.event() for _ in range(4)]
+    number = 0
 
     def step():
-        nonlocal pending
+        nonlocal number
         trainer.launch()
-        pending += 1
-        if run.fault or pending == 4:
+        if run.fault:
             trainer.wait()
-            pending = 0
+        else:
+            device.record(done[number % 4], trainer.stream)
+            number += 1
+            if number >= 4:
+                device.wait_event(done[number % 4])
         sum(numbers)
         sorted(numbers)
 
@@ -118,6 +123,16 @@ def large_copies(run):
     run.loop(step)
 
 
+def queued_and_idle(run):
+    """Queues a step's kernels and waits for them; the fault: before each of ten the device stands still for 6 ms."""
+    device = run.open()
+    trainer = Trainer(device, 40)
+    if run.fault:
+        trainer.kernel = device.function("stalled6ms_train_step")
+
+    run.loop(trainer.step)
+
+
 def healthy_sync(run):
     """Synchronises every step; batches are fetched ahead."""
     pool = Pool(lambda number: sum(range(20_000)))
@@ -158,6 +173,7 @@ CASES = {
     "load-at-run-time": load_at_run_time,
     "pageable-copies": pageable_copies,
     "large-copies": large_copies,
+    "queued-and-idle": queued_and_idle,
     "healthy": healthy_sync,
     "healthy-async": healthy_async,
     "unknown-device": healthy_sync,

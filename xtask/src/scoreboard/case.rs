@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
 
 use crate::place;
+use crate::vm::Kernel;
 
 /// The cases by name. What the fault does is in `tests/job/cases`, in the function of the same name.
 pub type Cases = BTreeMap<String, Case>;
@@ -29,6 +30,8 @@ pub struct Case {
     /// One of these stands in the culprit or the chain of a cause of an accepted mechanism.
     #[serde(default)]
     pub culprits: Vec<String>,
+    /// Of a virtual machine that it runs in, where it needs what not every kernel has, or the stand-in for the driver.
+    pub kernel: Option<Kernel>,
     /// The only device that counts, of several.
     pub gpu: Option<u32>,
     /// Settings of the simulated device.

@@ -4,6 +4,7 @@
 //! in idle time, by the device's own account: nothing in it comes from the tracer.
 
 mod case;
+mod guest;
 mod lines;
 mod page;
 mod report;

@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde::Deserialize;
 
 use super::case::Case;
+use super::guest;
 use crate::device::{Device, truth};
 use crate::{place, setup};
 
@@ -53,9 +54,33 @@ impl Told {
     }
 }
 
-pub fn run(name: &str, case: &Case, way: Way) -> Result<Outcome> {
+impl Outcome {
+    /// Of the job's result and the device's truth.
+    pub fn read(case: &Case, result: &Path, truth: &Path, trace: Option<PathBuf>) -> Result<Self> {
+        let told: Told = serde_json::from_slice(&fs::read(result)?).context("the job's result")?;
+        ensure!(told.end_ns > told.start_ns, "the job's result: it ended before it began");
+        let busy = truth::read(truth)?;
+        let devices = case.device.get("WHYIDLE_SIM_DEVICES").map_or(Ok(1), |n| n.parse::<u64>())?;
+        let idle_ns = (0..devices)
+            .filter(|&d| case.gpu.is_none_or(|gpu| d == u64::from(gpu)))
+            .map(|d| told.lasted_ns().saturating_sub(truth::busy_ns(&busy, d, told.start_ns, told.end_ns)))
+            .sum();
+        Ok(Self { told, idle_ns, trace })
+    }
+}
+
+/// A folder of the case's own.
+pub fn folder(name: &str) -> Result<PathBuf> {
     let folder = place::target().join("scoreboard").join(name);
     fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
+
+pub fn run(name: &str, case: &Case, way: Way) -> Result<Outcome> {
+    if let Some(kernel) = case.kernel {
+        return guest::run(name, case, way, kernel);
+    }
+    let folder = folder(name)?;
     let truth = folder.join("truth.jsonl");
     let device = Device::new(&folder.join("lib"), &truth, &case.device)?;
     let files = Files::new(&folder);
@@ -66,15 +91,7 @@ pub fn run(name: &str, case: &Case, way: Way) -> Result<Outcome> {
     job.until("done", &files.result)?;
     let trace = recording.map(Recording::stop).transpose()?;
     job.stop()?;
-    let told: Told = serde_json::from_slice(&fs::read(&files.result)?).context("the job's result")?;
-    ensure!(told.end_ns > told.start_ns, "the job's result: it ended before it began");
-    let busy = truth::read(&truth)?;
-    let devices = case.device.get("WHYIDLE_SIM_DEVICES").map_or(Ok(1), |n| n.parse::<u64>())?;
-    let idle_ns = (0..devices)
-        .filter(|&d| case.gpu.is_none_or(|gpu| d == u64::from(gpu)))
-        .map(|d| told.lasted_ns().saturating_sub(truth::busy_ns(&busy, d, told.start_ns, told.end_ns)))
-        .sum();
-    Ok(Outcome { told, idle_ns, trace })
+    Outcome::read(case, &files.result, &truth, trace)
 }
 
 struct Files {

@@ -8,9 +8,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::Built;
 use super::image::Image;
 use super::machine::MARK;
+use super::{Errand, SIMULATED};
 use crate::place;
 use crate::shell::{captured, output, run};
 
@@ -32,8 +32,8 @@ pub struct Guest {
     pub disk: PathBuf,
 }
 
-/// `command` is a shell script.
-pub fn made(folder: &Path, image: &Image, built: &Built, command: &str) -> Result<Guest> {
+pub fn made(errand: &Errand, image: &Image, standin: &Path) -> Result<Guest> {
+    let folder = &errand.folder;
     let root = folder.join("root");
     if root.exists() {
         fs::remove_dir_all(&root).with_context(|| format!("cannot remove {}", root.display()))?;
@@ -48,17 +48,20 @@ pub fn made(folder: &Path, image: &Image, built: &Built, command: &str) -> Resul
         libraries(&program, &root)?;
     }
     python(&root)?;
-    for test in &built.tests {
+    for test in &errand.tests {
         stripped(test, &root, "tests")?;
     }
-    stripped(&built.whyidle, &root, "bin")?;
+    stripped(&errand.built.join("whyidle"), &root, "bin")?;
     // Tests look for the simulated device in the folder above their own.
-    for library in &built.simulated {
-        stripped(library, &root, ".")?;
+    for library in SIMULATED {
+        stripped(&errand.built.join(library), &root, ".")?;
+    }
+    for folder in &errand.folders {
+        run(Command::new("cp").arg("-a").arg(folder).arg(&root))?;
     }
     modules(image, &root.join("modules"))?;
-    fs::copy(&built.standin, root.join("standin.ko"))?;
-    fs::write(root.join("command"), command)?;
+    fs::copy(standin, root.join("standin.ko"))?;
+    fs::write(root.join("command"), &errand.command)?;
     let init = root.join("init");
     // Tests keep what must lie on a disk in cargo's folder for such things.
     let scratch = place::target().join("tmp");
@@ -74,7 +77,7 @@ pub fn made(folder: &Path, image: &Image, built: &Built, command: &str) -> Resul
     Ok(guest)
 }
 
-/// The system's Python, for the tests of its stacks.
+/// The system's Python, for jobs and for the tests of its stacks.
 fn python(root: &Path) -> Result<()> {
     let ask = "import sys, sysconfig; print(sys.executable, sysconfig.get_path('stdlib'), sep='\\n')";
     let told = output(Command::new(PYTHON).args(["-I", "-c", ask]))?;
@@ -85,6 +88,9 @@ fn python(root: &Path) -> Result<()> {
     fs::create_dir_all(to("/usr/bin"))?;
     fs::copy(program, to(PYTHON)).with_context(|| program.to_owned())?;
     run(Command::new("cp").args(["-a", library]).arg(&library_to))?;
+    for module in fs::read_dir(Path::new(library).join("lib-dynload"))? {
+        libraries(&module?.path(), root)?;
+    }
     libraries(Path::new(program), root)
 }
 

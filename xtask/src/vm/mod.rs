@@ -5,11 +5,13 @@ mod image;
 mod machine;
 mod standin;
 
+use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
+use serde::Deserialize;
 
 use crate::shell::say;
 use crate::{place, setup, test};
@@ -41,13 +43,16 @@ pub struct Vm {
     command: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Kernel {
+#[derive(Clone, Copy, Debug, Deserialize, ValueEnum)]
+pub enum Kernel {
     #[value(name = "5.10")]
+    #[serde(rename = "5.10")]
     V5_10,
     #[value(name = "6.1")]
+    #[serde(rename = "6.1")]
     V6_1,
     #[value(name = "6.12")]
+    #[serde(rename = "6.12")]
     V6_12,
 }
 
@@ -70,39 +75,61 @@ impl Kernel {
     }
 }
 
-/// What was built for the guest.
+/// What is to be done in a guest, and what it needs for that.
 #[derive(Debug)]
-struct Built {
-    tests: Vec<PathBuf>,
-    whyidle: PathBuf,
-    simulated: [PathBuf; 3],
-    standin: PathBuf,
+pub struct Errand {
+    /// Of its own, for the guest's file systems.
+    pub folder: PathBuf,
+    /// Has `whyidle` and the simulated device's libraries.
+    pub built: PathBuf,
+    /// Programs for `/tests`.
+    pub tests: Vec<PathBuf>,
+    /// Copied to the guest's root.
+    pub folders: Vec<PathBuf>,
+    /// A script for the guest's shell.
+    pub command: String,
+}
+
+/// How a guest ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// Of the command.
+    pub status: u8,
+    pub disk: PathBuf,
+}
+
+impl Errand {
+    /// Boots a machine for it; what it prints goes to standard output.
+    pub fn run(&self, kernel: Kernel) -> Result<Ended> {
+        setup::install(&PACKAGES)?;
+        let image = image::fetched(&place::cache().join("vm"), kernel)?;
+        fs::create_dir_all(&self.folder)?;
+        let standin = standin::built(&image, &self.folder.join("standin"))?;
+        let guest = guest::made(self, &image, &standin)?;
+        say(format!("booting {} (emulated, so slow)", image.release));
+        let status = machine::run(&image.vmlinuz, &guest)?
+            .context("the machine stopped before the command did; see its last lines above")?;
+        say(format!("exit status {status} under {}", image.release));
+        Ok(Ended { status, disk: guest.disk })
+    }
 }
 
 /// Returns the command's exit status.
 pub fn vm(arguments: &Vm) -> Result<ExitCode> {
     setup::build_tools()?;
-    setup::install(&PACKAGES)?;
-    let image = image::fetched(&place::cache().join("vm"), arguments.kernel)?;
     say("building whyidle and the tests that attach probes");
     let tests = test::privileged_programs(&CHOICE)?;
-    let folder = place::target().join("vm").join(arguments.kernel.version());
-    let debug = place::target().join("debug");
-    let built = Built {
-        tests,
-        whyidle: debug.join("whyidle"),
-        simulated: SIMULATED.map(|name| debug.join(name)),
-        standin: standin::built(&image, &folder.join("standin"))?,
-    };
     let command = if arguments.command.is_empty() {
         include_str!("tests.sh").to_owned()
     } else {
         arguments.command.join(" ")
     };
-    let guest = guest::made(&folder, &image, &built, &command)?;
-    say(format!("booting {} (emulated, so slow)", image.release));
-    let status = machine::run(&image.vmlinuz, &guest)?
-        .context("the machine stopped before the command did; see its last lines above")?;
-    say(format!("exit status {status} under {}", image.release));
-    Ok(ExitCode::from(status))
+    let errand = Errand {
+        folder: place::target().join("vm").join(arguments.kernel.version()),
+        built: place::target().join("debug"),
+        tests,
+        folders: Vec::new(),
+        command,
+    };
+    Ok(ExitCode::from(errand.run(arguments.kernel)?.status))
 }

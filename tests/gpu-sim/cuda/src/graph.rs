@@ -16,7 +16,7 @@ impl Graph {
     /// Only work can be captured: no collectives, and marks are done at once.
     pub(crate) fn push(&mut self, item: Item) -> Result<(), Code> {
         match item {
-            Item::Work { .. } => self.nodes.push(item),
+            Item::Work { .. } | Item::Stall { .. } => self.nodes.push(item),
             Item::Mark(mark) => {
                 mark.set(0).ok();
             }

@@ -36,6 +36,9 @@ unsafe fn launch(
     if let Some(time) = load {
         std::thread::sleep(time);
     }
+    if let Some(time) = found.stall {
+        submit(stream, null, Item::Stall { ns: u64::try_from(time.as_nanos()).unwrap_or(u64::MAX) })?;
+    }
     if !found.collective {
         return submit(stream, null, Item::Work { work: Work::Kernel, ns: found.duration(grid_x) });
     }

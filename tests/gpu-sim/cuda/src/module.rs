@@ -13,6 +13,8 @@ pub(crate) struct Function {
     duration: Option<Duration>,
     /// What its first launch takes to load it, then `None`.
     pub(crate) load: Option<Duration>,
+    /// How long the device stands still before each of its kernels.
+    pub(crate) stall: Option<Duration>,
     /// Its parameter says who meets (`launch::Collective`).
     pub(crate) collective: bool,
 }
@@ -28,13 +30,14 @@ impl Function {
     }
 
     /// `gemm_90ms`, `k_500us`, `k_7ns`, `k_2s`; anything else has no duration of its own. `lazy30ms_k_5ms`
-    /// is loaded by its first launch, which takes 30 ms.
+    /// is loaded by its first launch, which takes 30 ms; before `stalled4ms_k` the device stands still for 4 ms.
     fn named(name: &str) -> Self {
         let word = name.rsplit_once('_').map_or("", |(_, word)| word);
-        let load = name.strip_prefix("lazy").and_then(|rest| rest.split_once('_'));
+        let after = |prefix| name.strip_prefix(prefix).and_then(|rest: &str| duration(rest.split_once('_')?.0));
         Self {
             duration: duration(word),
-            load: load.and_then(|(word, _)| duration(word)),
+            load: after("lazy"),
+            stall: after("stalled"),
             collective: name.starts_with(COLLECTIVE),
         }
     }
@@ -160,10 +163,12 @@ mod tests {
     }
 
     #[test]
-    fn a_name_or_an_image_says_what_loading_takes() {
+    fn a_name_or_an_image_says_what_loading_and_beginning_take() {
         let lazy = Function::named("lazy30ms_k_5ms");
         assert_eq!((lazy.load, lazy.duration(1)), (Some(Duration::from_millis(30)), 5_000_000));
         assert_eq!(Function::named("lazy_k_5ms").load, None);
+        let stalled = Function::named("stalled4ms_k");
+        assert_eq!((stalled.stall, stalled.duration(7)), (Some(Duration::from_millis(4)), 7_000));
         // SAFETY: strings that end in NUL.
         let time = |image: &std::ffi::CStr| unsafe { load_time(image.as_ptr().cast()) };
         assert_eq!(time(c"load_90ms"), Some(Duration::from_millis(90)));

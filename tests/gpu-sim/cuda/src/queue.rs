@@ -26,6 +26,10 @@ pub(crate) enum Item {
         work: Work,
         ns: u64,
     },
+    /// What follows begins so much later, and the device has nothing to do meanwhile.
+    Stall {
+        ns: u64,
+    },
     /// A kernel that ends `ns` after the last of `ranks` has begun it.
     Collective {
         key: Key,
@@ -179,6 +183,12 @@ fn settle_one(
             // The stream may be gone by now, and nothing waits then.
             if let Some(stream) = objects.streams.get_mut(&handle) {
                 stream.tail = stream.tail.max(until);
+            }
+            Ok(true)
+        }
+        Item::Stall { ns } => {
+            if let Some(stream) = objects.streams.get_mut(&handle) {
+                stream.tail = ready.saturating_add(*ns);
             }
             Ok(true)
         }
