@@ -162,10 +162,11 @@ impl Policy {
 
     fn over_budget(&self, cost: Cost) -> String {
         format!(
-            "probes on the driver's calls take {:.2} % of the machine's processor time ({:.0} hits a second), over \
-             the budget of {:.2} %",
+            "probes on the driver's calls take {:.2} % of the machine's processor time ({:.0} hits a second), the \
+             rest of whyidle {:.2} %, over the budget of {:.2} %",
             (cost.rare + cost.frequent) * 100.0,
             cost.hits,
+            cost.others * 100.0,
             self.budget * 100.0
         )
     }
