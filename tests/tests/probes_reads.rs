@@ -87,11 +87,15 @@ fn reads_are_watched_in_bursts_only_while_a_target_waits_for_storage() {
     assert_eq!(of_file(&seen, "warm.bin"), Vec::<&FileReads>::new(), "nothing waited for storage");
 
     let cold = file(folder.path(), "cold.bin");
-    rustix::fs::fadvise(&cold, 0, None, rustix::fs::Advice::DontNeed).expect("advice");
+    for advice in [rustix::fs::Advice::DontNeed, rustix::fs::Advice::Random] {
+        rustix::fs::fadvise(&cold, 0, None, advice).expect("advice");
+    }
     let told = folder.path().join("told");
     let seen = observe(&Config { threshold_ns: 0, ..config(false) }, || {
-        let mut all = Vec::new();
-        (&cold).read_to_end(&mut all).expect("read");
+        // More than one: a disk may be so quick that nobody sleeps.
+        for page in 0..20 {
+            cold.read_exact_at(&mut [0; 64], page * 2 * 4096).expect("read");
+        }
         std::fs::write(&told, read_for_a_second(&warm).to_string()).expect("told");
     });
     let rows = of_file(&seen, "warm.bin");

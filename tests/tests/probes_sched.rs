@@ -10,7 +10,8 @@ use whyidle::trace::{LossCause, NvidiaIoctl, OffCpu, State, WakerContext};
 use whyidle_tests::privileged::{Child, Observed, attach, observe, observe_with};
 
 const TIMES: usize = 20;
-const NAP: Duration = Duration::from_millis(4);
+/// Long enough for who is to be woken to be asleep by then, on an emulated processor too.
+const NAP: Duration = Duration::from_millis(20);
 
 fn quiet() -> Config {
     Config { sample_hz: 0, ..Config::default() }
@@ -167,7 +168,7 @@ fn wait4_is_woken_by_the_dying_child() {
             unsafe {
                 let pid = libc::fork();
                 if pid == 0 {
-                    libc::usleep(4000);
+                    std::thread::sleep(NAP);
                     libc::_exit(0);
                 }
                 libc::syscall(libc::SYS_wait4, pid, 0, 0, 0);
