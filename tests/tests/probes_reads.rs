@@ -65,10 +65,10 @@ fn every_read_is_counted_where_they_are_watched() {
     }
 }
 
-/// Reads for a second; how often.
-fn read_for_a_second(from: &std::fs::File) -> u64 {
+/// Reads for so long; how often.
+fn read_for(time: Duration, from: &std::fs::File) -> u64 {
     let (begun, mut bytes, mut count) = (Instant::now(), [0; 64], 0);
-    while begun.elapsed() < Duration::from_millis(1200) {
+    while begun.elapsed() < time {
         from.read_exact_at(&mut bytes, 0).expect("read");
         count += 1;
         std::thread::sleep(Duration::from_micros(500));
@@ -82,7 +82,7 @@ fn reads_are_watched_in_bursts_only_while_a_target_waits_for_storage() {
     let folder = folder();
     let warm = file(folder.path(), "warm.bin");
     let seen = observe(&config(false), || {
-        read_for_a_second(&warm);
+        read_for(Duration::from_millis(1200), &warm);
     });
     assert_eq!(of_file(&seen, "warm.bin"), Vec::<&FileReads>::new(), "nothing waited for storage");
 
@@ -92,11 +92,12 @@ fn reads_are_watched_in_bursts_only_while_a_target_waits_for_storage() {
     }
     let told = folder.path().join("told");
     let seen = observe(&Config { threshold_ns: 0, ..config(false) }, || {
-        // More than one: a disk may be so quick that nobody sleeps.
-        for page in 0..20 {
+        // More than one page: a disk may be so quick that nobody sleeps.
+        let done = (0..20).map(|page| {
             cold.read_exact_at(&mut [0; 64], page * 2 * 4096).expect("read");
-        }
-        std::fs::write(&told, read_for_a_second(&warm).to_string()).expect("told");
+            read_for(Duration::from_millis(60), &warm)
+        });
+        std::fs::write(&told, done.sum::<u64>().to_string()).expect("told");
     });
     let rows = of_file(&seen, "warm.bin");
     let counted: u64 = rows.iter().map(|r| r.reads).sum();
