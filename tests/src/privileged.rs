@@ -146,8 +146,11 @@ impl Child {
         loop {
             let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).expect("the child lives");
             // It is said to sleep a moment before it has left its processor; only then has it a stack to be read.
-            let call = std::fs::read_to_string(format!("/proc/{}/syscall", self.pid)).expect("the child lives");
-            if stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S')) && !call.starts_with("running") {
+            let call =
+                std::fs::read_to_string(format!("/proc/{}/syscall", self.pid)).expect("the child lives");
+            if stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S'))
+                && !call.starts_with("running")
+            {
                 return;
             }
             assert!(begun.elapsed() < PATIENCE, "the child never slept: {stat}");

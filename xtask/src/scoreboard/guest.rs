@@ -7,9 +7,9 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::case::Case;
 use super::run::{Outcome, Way, folder};
+use crate::place;
 use crate::shell::output;
 use crate::vm::{Errand, Kernel};
-use crate::place;
 
 /// Where the guest leaves what came of it, on its disk.
 const OUT: &str = "out";
@@ -30,7 +30,13 @@ pub fn run(name: &str, case: &Case, way: Way, kernel: Kernel) -> Result<Outcome>
     let ended = errand.run(kernel)?;
     dump(&ended.disk.display().to_string(), &folder.display().to_string())?;
     let said = |file: &str| fs::read_to_string(out.join(file)).unwrap_or_default();
-    ensure!(ended.status == 0, "status {} in the guest: {}{}", ended.status, said("job.log"), said("record.log"));
+    ensure!(
+        ended.status == 0,
+        "status {} in the guest: {}{}",
+        ended.status,
+        said("job.log"),
+        said("record.log")
+    );
     let trace = way.traced.then(|| out.join("trace.whyidle"));
     Outcome::read(case, &out.join("result.json"), &out.join("truth.jsonl"), trace)
 }
@@ -52,6 +58,7 @@ fn command(name: &str, case: &Case, way: Way) -> String {
 /// Out of the disk of a machine that is off.
 fn dump(disk: &str, to: &str) -> Result<()> {
     let request = format!("rdump /{OUT} \"{to}\"");
-    output(Command::new("debugfs").args(["-R", &request, disk])).context("what the guest left on its disk")?;
+    output(Command::new("debugfs").args(["-R", &request, disk]))
+        .context("what the guest left on its disk")?;
     Ok(())
 }

@@ -33,7 +33,8 @@ impl Function {
     /// is loaded by its first launch, which takes 30 ms; before `stalled4ms_k` the device stands still for 4 ms.
     fn named(name: &str) -> Self {
         let word = name.rsplit_once('_').map_or("", |(_, word)| word);
-        let after = |prefix| name.strip_prefix(prefix).and_then(|rest: &str| duration(rest.split_once('_')?.0));
+        let after =
+            |prefix| name.strip_prefix(prefix).and_then(|rest: &str| duration(rest.split_once('_')?.0));
         Self {
             duration: duration(word),
             load: after("lazy"),
