@@ -30,6 +30,7 @@ pub(crate) fn fill(walker: &Walker<'_>, idle: &DeviceIdle, causes: &mut [Cause])
     let stretch = idle.window.len().saturating_sub(idle.unknown_ns);
     let feeder = idle.main_feeder();
     let mut terms = feeder.map(|f| terms(walker, idle, f)).unwrap_or_default();
+    leave_out_claimed(&mut terms, causes);
     let ns_of = |causes: &[Cause], members: &[usize]| members.iter().map(|&i| causes[i].ns).sum::<u64>();
     for (&mechanism, members) in &by_mechanism {
         add_missing(&mut terms, mechanism, ns_of(causes, members));
@@ -64,14 +65,29 @@ pub(crate) fn fill(walker: &Walker<'_>, idle: &DeviceIdle, causes: &mut [Cause])
 /// alone, of which a term may know a part: back-to-back launches and a run after a synchronise look like any running,
 /// and of what happens inside a synchronise only the ledger knows.
 fn add_missing(terms: &mut [Term], mechanism: Mechanism, ns: u64) {
-    let feeders = matches!(mechanism.stage(), Stage::Copy | Stage::Launch);
     let known = terms.iter().any(|t| t.removable.get(&mechanism).is_some_and(|&r| r > 0));
-    if (feeders || !known)
+    if (is_feeders(mechanism) || !known)
         && let Some(path) = terms.iter_mut().find(|t| t.name == FEEDER)
     {
         let known = path.removable.entry(mechanism).or_default();
         *known = (*known).max(ns.min(path.ns));
     }
+}
+
+/// Work that a mechanism of the feeder's own claims, such as a run after a synchronise, is that one's on the path too:
+/// else what the work itself is would give back the same time once more.
+fn leave_out_claimed(terms: &mut [Term], causes: &[Cause]) {
+    let Some(path) = terms.iter_mut().find(|t| t.name == FEEDER) else { return };
+    for cause in causes.iter().filter(|c| is_feeders(c.mechanism) && c.leaf != c.mechanism) {
+        if let Some(removable) = path.removable.get_mut(&cause.leaf) {
+            *removable = removable.saturating_sub(cause.ns);
+        }
+    }
+}
+
+/// Known to the ledger alone: it is about what the feeding thread asks of the device.
+fn is_feeders(mechanism: Mechanism) -> bool {
+    matches!(mechanism.stage(), Stage::Copy | Stage::Launch)
 }
 
 /// The predicted length of the stretch without one mechanism. Never longer than with it.
