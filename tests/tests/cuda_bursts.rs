@@ -41,7 +41,9 @@ fn storm(library: &std::path::Path, board: Board) -> Child {
         if let_go.get() < 2 {
             let begun = Instant::now();
             while begun.elapsed() < BETWEEN_SYNCHRONISES {
-                (0..100).for_each(|_| cuda.launch(*quick, [1; 3], 0));
+                (0..500).for_each(|_| cuda.launch(*quick, [1; 3], 0));
+                // The device has idle time, however fast they are launched.
+                std::thread::sleep(Duration::from_millis(1));
             }
             return cuda.ok("cuCtxSynchronize", &[]);
         }
