@@ -186,11 +186,17 @@ def alone(path, rounds):
     log.write()
 
 
-def threads(path, rounds):
+def begun(path, rounds):
+    """Threads at work, with where each writes it down."""
     logs = [Log(path) for _ in range(3)]
     threads = [threading.Thread(target=work, args=(log, rounds)) for log in logs]
     for thread in threads:
         thread.start()
+    return logs, threads
+
+
+def threads(path, rounds):
+    logs, threads = begun(path, rounds)
     child = os.fork()
     if child == 0:
         alone(path + ".child", rounds)
@@ -210,10 +216,7 @@ def forked(path, rounds):
     signal.signal(signal.SIGUSR1, lambda *_: None)
     libc = ctypes.CDLL(None)
     libc.__register_atfork(None, None, ctypes.cast(libc.pause, ctypes.c_void_p), None)
-    logs = [Log(path) for _ in range(3)]
-    threads = [threading.Thread(target=work, args=(log, rounds)) for log in logs]
-    for thread in threads:
-        thread.start()
+    logs, threads = begun(path, rounds)
     child = os.fork()
     if child == 0:
         time.sleep(60)
