@@ -24,9 +24,11 @@ const TWO: (&str, &str) = ("WHYIDLE_SIM_DEVICES", "2");
 /// Many windows in a short recording.
 const SHORT_PERIOD: (&str, &str) = ("WHYIDLE_SIM_PERIOD_US", "100000");
 
-/// A process that launches a kernel and waits for it, on its first device.
+/// A process that launches a kernel and waits for it, on its first device. It is named after the kernel: processes
+/// of one name would be the workers of one pool to the report, which merges what they have in common.
 fn feeder(library: &Path, period: u64, kernel: &'static str, settings: &[(&str, &str)]) -> Child {
     let prepare = || {
+        std::fs::write("/proc/thread-self/comm", kernel).expect("one's own name");
         settings.iter().for_each(|(name, value)| set(name, value));
         let cuda = Cuda::load(library, BLOCKING_SYNC);
         (cuda, cuda.kernel(kernel))
