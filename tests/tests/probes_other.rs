@@ -156,6 +156,36 @@ fn samples_fall_on_the_busy_thread() {
 
 #[test]
 #[file_serial(probes)]
+fn a_thinned_sample_stands_for_those_left_out() {
+    const HZ: u64 = 199;
+    const SPUN: Duration = Duration::from_millis(800);
+    const EVERY: u64 = 5;
+    let mut tracer = attach(&Config { sample_hz: HZ, ..Config::default() });
+    tracer.set_sample_every(EVERY).expect("the map is there");
+    let seen = observe_with(tracer, Child::fork(|| spin(SPUN)));
+    let main = seen.main_thread();
+    let of =
+        |r: &Record| if let Record::Sample(s) = r { (s.thread == main).then_some(s.periods) } else { None };
+    let periods: Vec<u32> = seen.records.iter().filter_map(of).collect();
+    assert!(periods.iter().all(|&p| u64::from(p) == EVERY), "{periods:?}");
+    let stood_for = periods.iter().sum::<u32>() as f64 / HZ as f64;
+    let share = stood_for / SPUN.as_secs_f64();
+    assert!((0.7..=1.3).contains(&share), "{share}: {} samples", periods.len());
+}
+
+/// Takes so much processor time.
+fn spin(time: Duration) {
+    let spent = || {
+        let mut spent = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: a place of its own to write to.
+        assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut spent) }, 0);
+        Duration::new(spent.tv_sec.unsigned_abs(), spent.tv_nsec as u32)
+    };
+    while spent() < time {}
+}
+
+#[test]
+#[file_serial(probes)]
 fn a_socket_tells_both_ends() {
     let seen = observe(&quiet(), || {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");

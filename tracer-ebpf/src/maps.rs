@@ -68,6 +68,10 @@ pub static TOTALS: HashMap<TotalKey, TotalValue> = HashMap::with_max_entries(32_
 #[map]
 pub static CONTROL: Array<u64> = Array::with_max_entries(control::ROWS, 0);
 
+/// Ticks of the clock in targets, for `control::SAMPLE_EVERY`.
+#[map]
+pub static TICKS: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
+
 /// Set at load: one row a processor.
 #[map]
 pub static WAITING: Array<CpuWait> = Array::with_max_entries(1, 0);
@@ -181,6 +185,12 @@ pub fn epoch() -> u32 {
 #[inline(always)]
 pub fn threshold_ns() -> u64 {
     CONTROL.get(control::THRESHOLD_NS).copied().unwrap_or(0)
+}
+
+/// Of so many ticks of the clock one makes a sample.
+#[inline(always)]
+pub fn sample_every() -> u64 {
+    CONTROL.get(control::SAMPLE_EVERY).copied().unwrap_or(0).max(1)
 }
 
 /// The row of a system call, 0 for none.

@@ -96,7 +96,9 @@ pub mod control {
     pub const EPOCH: u32 = 0;
     /// Stays off the processor, and calls, shorter than this make no record.
     pub const THRESHOLD_NS: u32 = 1;
-    pub const ROWS: u32 = 2;
+    /// One CPU sample in so many is taken; 0 and 1: each.
+    pub const SAMPLE_EVERY: u32 = 2;
+    pub const ROWS: u32 = 3;
 }
 
 /// Bits of a thread's byte in the `PIDS` map.

@@ -33,6 +33,8 @@ pub struct Sample {
     pub pid: u32,
     pub kernel_stack: u64,
     pub user_stack: u64,
+    /// Periods of the clock that it stands for.
+    pub periods: u64,
 }
 
 #[repr(C)]

@@ -7,6 +7,11 @@ use rustix::time::ClockId;
 use super::host;
 use crate::trace::Ns;
 
+/// After [`Step::FewerSamples`]. A stretch of work is told from the thread's samples within a second of it: of 99
+/// there are still 20.
+pub const SAMPLE_EVERY: u64 = 5;
+/// A step that takes out programs has to win this part of what is too much.
+const WORTH: f64 = 0.1;
 /// A measurement spans at least this long: shorter ones are mostly noise.
 const SPAN: Duration = Duration::from_secs(2);
 
@@ -19,6 +24,10 @@ pub enum Step {
     FewerHostTicks,
     /// System calls are watched no more in bursts; where that was asked for, they still are all the time.
     NoBursts,
+    /// Requests to disks are counted no more.
+    NoDisks,
+    /// One CPU sample in [`SAMPLE_EVERY`].
+    FewerSamples,
     /// Waits shorter than 1 ms are added up instead of recorded one by one.
     Threshold1Ms,
     /// No more CPU samples.
@@ -28,10 +37,12 @@ pub enum Step {
 }
 
 impl Step {
-    const ORDER: [Self; 6] = [
+    const ORDER: [Self; 8] = [
         Self::FewerRescans,
         Self::FewerHostTicks,
         Self::NoBursts,
+        Self::NoDisks,
+        Self::FewerSamples,
         Self::Threshold1Ms,
         Self::NoSamples,
         Self::Threshold10Ms,
@@ -42,6 +53,8 @@ impl Step {
             Self::FewerRescans => "looks for new targets eight times less often",
             Self::FewerHostTicks => "reads host and group counters once a second",
             Self::NoBursts => "watches reads and driver calls no more in bursts",
+            Self::NoDisks => "counts no more requests to disks, their latency and queue depth",
+            Self::FewerSamples => "takes one CPU sample in five",
             Self::Threshold1Ms => "adds up waits shorter than 1 ms instead of recording each",
             Self::NoSamples => "takes no more CPU samples",
             Self::Threshold10Ms => "adds up waits shorter than 10 ms instead of recording each",
@@ -51,6 +64,16 @@ impl Step {
     /// It costs the answer something, so one burst is no reason for it.
     fn hurts(self) -> bool {
         !matches!(self, Self::FewerRescans | Self::FewerHostTicks)
+    }
+
+    /// The programs that it takes out or lets run less; none where it makes many of them cheaper.
+    #[must_use]
+    pub fn programs(self) -> &'static [&'static str] {
+        match self {
+            Self::NoDisks => &["block_issue", "block_issue_q", "block_complete"],
+            Self::FewerSamples | Self::NoSamples => &["cpu_sample"],
+            _ => &[],
+        }
     }
 }
 
@@ -62,10 +85,10 @@ pub struct Governor {
     budget: f64,
     cpus: f64,
     since: (Ns, u64),
-    /// Share of the kernel side's programs as last measured.
-    kernel: f64,
-    /// Steps taken.
-    taken: usize,
+    /// Share of each of the kernel side's programs as last measured; nothing before that.
+    programs: Vec<(String, f64)>,
+    /// Steps not taken yet.
+    left: Vec<Step>,
     /// Share as last measured, and the largest so far; the second with the probes on driver calls, which have
     /// steps of their own (`cuda::policy`).
     share: f64,
@@ -83,8 +106,8 @@ impl Governor {
             budget,
             cpus: cpus.max(1) as f64,
             since: (host::now(), own_cpu()),
-            kernel: 0.0,
-            taken: 0,
+            programs: Vec::new(),
+            left: Step::ORDER.to_vec(),
             share: 0.0,
             worst: 0.0,
             driver: 0.0,
@@ -105,7 +128,8 @@ impl Governor {
             return (None, None);
         }
         let own = cpu.saturating_sub(self.since.1) as f64 / (wall as f64 * self.cpus);
-        let share = own + self.kernel;
+        let kernel = self.kernel_share();
+        let share = own + kernel;
         self.since = (now, cpu);
         self.share = share;
         self.worst = self.worst.max(share + self.driver);
@@ -118,23 +142,31 @@ impl Governor {
             "whyidle took {:.2} % of the machine's processor time ({:.2} % of it inside the kernel), over its \
              budget of {:.2} %",
             share * 100.0,
-            self.kernel * 100.0,
+            kernel * 100.0,
             self.budget * 100.0
         );
-        if let Some(step) = Step::ORDER.get(self.taken) {
-            if step.hurts() && self.streak < 2 {
+        let worth = |step: &Step| self.wins(*step).is_none_or(|w| w >= (share - self.budget) * WORTH);
+        if let Some(next) = self.left.iter().position(worth) {
+            if self.left[next].hurts() && self.streak < 2 {
                 return (None, None);
             }
-            self.taken += 1;
-            return (Some(*step), Some(format!("{over}: {}", step.what())));
+            let step = self.left.remove(next);
+            return (Some(step), Some(format!("{over}: {}", step.what())));
         }
         let first = !std::mem::replace(&mut self.exhausted, true);
         (None, first.then(|| format!("{over}, and no step is left to take")))
     }
 
-    /// Takes note of what the kernel side's programs take: processor time per time passed.
-    pub fn kernel(&mut self, per_time: f64) {
-        self.kernel = per_time / self.cpus;
+    /// Share that a step would win at most; `None` where that was not measured.
+    fn wins(&self, step: Step) -> Option<f64> {
+        let relieved = step.programs();
+        let of = |(name, share): &(String, f64)| relieved.contains(&name.as_str()).then_some(*share);
+        (!relieved.is_empty() && !self.programs.is_empty()).then(|| self.programs.iter().filter_map(of).sum())
+    }
+
+    /// Takes note of what the kernel side's programs take: processor time per time passed, of each.
+    pub fn kernel(&mut self, per_time: Vec<(String, f64)>) {
+        self.programs = per_time.into_iter().map(|(name, of)| (name, of / self.cpus)).collect();
     }
 
     /// Share that probes on driver calls take, as last measured.
@@ -150,7 +182,7 @@ impl Governor {
 
     #[must_use]
     pub fn kernel_share(&self) -> f64 {
-        self.kernel
+        self.programs.iter().map(|(_, share)| share).sum()
     }
 
     /// Largest share of the machine's processor time over one span of measurement.
@@ -215,10 +247,26 @@ mod tests {
     #[test]
     fn the_kernel_side_counts_too() {
         let mut g = governor();
-        g.kernel(0.04);
+        g.kernel(vec![("sched_switch".into(), 0.03), ("sched_waking".into(), 0.01)]);
         let (step, what) = g.judge(2 * SECOND, 0);
         assert_eq!(step, Some(Step::FewerRescans));
         assert!(what.unwrap().contains("2.00 % of it inside the kernel"));
+    }
+
+    #[test]
+    fn a_program_that_costs_next_to_nothing_is_not_taken_out() {
+        let dear = |name: &str| {
+            let mut g = governor();
+            let all = ["sched_switch", "block_issue", "cpu_sample"];
+            g.kernel(all.map(|n| (n.to_owned(), if n == name { 0.04 } else { 0.0001 })).to_vec());
+            (1..=20).filter_map(|span| g.judge(span * 2 * SECOND, 0).0).collect::<Vec<_>>()
+        };
+        let relieving =
+            |name| dear(name).into_iter().filter(|s| !s.programs().is_empty()).collect::<Vec<_>>();
+        assert_eq!(relieving("sched_switch"), []);
+        assert_eq!(relieving("block_issue"), [Step::NoDisks]);
+        assert_eq!(relieving("cpu_sample"), [Step::FewerSamples, Step::NoSamples]);
+        assert_eq!(dear("sched_switch").len(), Step::ORDER.len() - 3);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What the kernel side's programs cost, by the kernel's own statistics, in short bursts: keeping those
 //! statistics costs something too.
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
 use super::tracer::Tracer;
@@ -19,17 +20,21 @@ pub struct KernelCost {
 #[derive(Debug)]
 struct Burst {
     began: Ns,
-    before: u64,
+    before: BTreeMap<String, u64>,
     /// The statistics are kept while this is open.
     _statistics: OwnedFd,
 }
 
 impl KernelCost {
-    /// Call every tick. At the end of a burst: processor time of all programs per time passed.
-    pub fn tick(&mut self, tick: u64, now: Ns, tracer: &Tracer) -> Option<f64> {
+    /// Call every tick. At the end of a burst: processor time of each program per time passed.
+    pub fn tick(&mut self, tick: u64, now: Ns, tracer: &Tracer) -> Option<Vec<(String, f64)>> {
         if let Some(burst) = self.burst.take() {
-            let spent = spent(tracer).saturating_sub(burst.before);
-            return Some(spent as f64 / now.saturating_sub(burst.began).max(1) as f64);
+            let passed = now.saturating_sub(burst.began).max(1) as f64;
+            let per_time = |(name, ns): (String, u64)| {
+                let spent = ns.saturating_sub(burst.before.get(&name).copied().unwrap_or(0));
+                (name, spent as f64 / passed)
+            };
+            return Some(spent(tracer).into_iter().map(per_time).collect());
         }
         if tick % EVERY == FIRST {
             match aya::sys::enable_stats(aya::sys::Stats::RunTime) {
@@ -43,6 +48,11 @@ impl KernelCost {
     }
 }
 
-fn spent(tracer: &Tracer) -> u64 {
-    tracer.run_times().iter().map(|(_, ns, _)| ns).sum()
+/// Time spent in each program, all its copies together.
+fn spent(tracer: &Tracer) -> BTreeMap<String, u64> {
+    let mut spent = BTreeMap::new();
+    for (name, ns, _) in tracer.run_times() {
+        *spent.entry(name).or_default() += ns;
+    }
+    spent
 }

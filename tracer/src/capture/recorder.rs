@@ -7,7 +7,7 @@ use super::bottom_halves::BottomHalves;
 use super::cuda::policy::Mode;
 use super::devices::Feed;
 use super::driver::DriverCalls;
-use super::governor::{Governor, Step};
+use super::governor::{Governor, SAMPLE_EVERY, Step};
 use super::host::{self, TICK};
 use super::kernel::undo::Detaching;
 use super::kernel_cost::KernelCost;
@@ -301,15 +301,20 @@ impl Recorder {
             Step::NoBursts => self.tracer.stop_bursts(),
             Step::Threshold1Ms => self.tracer.set_threshold_ns(self.threshold_ns.max(1_000_000))?,
             Step::Threshold10Ms => self.tracer.set_threshold_ns(self.threshold_ns.max(10_000_000))?,
-            Step::NoSamples => {
-                let reason = "taken out to stay within the budget";
-                if self.tracer.detach_probe("cpu_sample", reason) {
-                    let (name, reason) = ("cpu_sample".to_owned(), reason.to_owned());
-                    self.sink.append(&Record::Probe(ProbeStatus { name, attached: false, reason }));
-                }
-            }
+            Step::FewerSamples => self.tracer.set_sample_every(SAMPLE_EVERY)?,
+            Step::NoDisks | Step::NoSamples => self.take_out(step.programs()),
         }
         Ok(())
+    }
+
+    fn take_out(&mut self, programs: &[&str]) {
+        let reason = "taken out to stay within the budget";
+        for name in programs {
+            if self.tracer.detach_probe(name, reason) {
+                let (name, reason) = ((*name).to_owned(), reason.to_owned());
+                self.sink.append(&Record::Probe(ProbeStatus { name, attached: false, reason }));
+            }
+        }
     }
 
     fn device_readings(&mut self) {

@@ -209,7 +209,7 @@ fn sample(wire: &wire::Sample) -> Sample {
         cpu: wire.cpu,
         kernel_stack: wire.kernel_stack,
         user_stack: wire.user_stack,
-        periods: 1,
+        periods: u32::try_from(wire.periods).unwrap_or(u32::MAX),
     }
 }
 

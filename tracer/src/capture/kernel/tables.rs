@@ -80,6 +80,14 @@ impl Tables {
         self.control.set(control::THRESHOLD_NS, ns, 0).map_err(|e| failed("CONTROL", e))
     }
 
+    /// One CPU sample in `every` is taken from now on.
+    ///
+    /// # Errors
+    /// The map could not be written.
+    pub fn set_sample_every(&mut self, every: u64) -> Result<(), CaptureError> {
+        self.control.set(control::SAMPLE_EVERY, every, 0).map_err(|e| failed("CONTROL", e))
+    }
+
     /// What was written until the programs were taken out.
     ///
     /// # Errors

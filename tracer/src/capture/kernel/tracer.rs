@@ -179,6 +179,14 @@ impl Tracer {
         self.tables.set_threshold_ns(ns)
     }
 
+    /// One CPU sample in `every` is taken from now on, and stands for as many periods.
+    ///
+    /// # Errors
+    /// A map could not be written.
+    pub fn set_sample_every(&mut self, every: u64) -> Result<(), CaptureError> {
+        self.tables.set_sample_every(every)
+    }
+
     /// System calls are watched no more, but where that was asked for.
     pub fn stop_bursts(&mut self) {
         self.reads.stop_bursts(&mut self.ebpf);

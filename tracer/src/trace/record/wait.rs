@@ -131,7 +131,8 @@ pub struct Sample {
     pub cpu: u32,
     pub kernel_stack: StackId,
     pub user_stack: StackId,
-    /// Sampling periods from `at` on that it stands for, the thread's stack being one all that time; 0 is one.
+    /// Sampling periods from `at` on that it stands for: the thread's stack was one all that time, or not looked at
+    /// again for the tracer's budget; 0 is one.
     pub periods: u32,
 }
 
