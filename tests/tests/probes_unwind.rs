@@ -1,6 +1,7 @@
 //! User stacks of code without frame pointers: they reach the start of their thread, and those that do not say
 //! where they stopped.
 
+use std::arch::global_asm;
 use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;
@@ -8,17 +9,17 @@ use std::time::{Duration, Instant};
 
 use serial_test::file_serial;
 use whyidle::capture::tracer::{Config, Tracer};
-use whyidle::trace::{Record, TargetKind};
-use whyidle_tests::privileged::attach;
+use whyidle::trace::{Record, StackEnd, TargetKind};
+use whyidle_tests::privileged::{Child, attach};
 use whyidle_tests::stacks::{CPP, Ends, Job, PYTHON, RUST, by_id, written};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Samples, and waits, to look at.
 const ENOUGH: usize = 200;
 
-/// Runs until there is enough to look at, beginning with what comes once all tables are there. Of samples and of
-/// waits.
-fn ends(tracer: &mut Tracer, pid: u32) -> [Ends; 2] {
+/// Runs until there is enough to look at, of `waits` too if asked for, beginning with what comes once all tables are
+/// there. Of samples and of waits.
+fn ends(tracer: &mut Tracer, pid: u32, waits: bool) -> [Ends; 2] {
     let begun = Instant::now();
     let mut records = Vec::new();
     tracer.add_process(pid, TargetKind::Named).expect("a target");
@@ -35,7 +36,7 @@ fn ends(tracer: &mut Tracer, pid: u32) -> [Ends; 2] {
         if let Some(from) = settled {
             let count = |wanted: fn(&Record) -> bool| records[from..].iter().filter(|r| wanted(r)).count();
             if count(|r| matches!(r, Record::Sample(_))) >= ENOUGH
-                && count(|r| matches!(r, Record::OffCpu(_))) >= ENOUGH
+                && (!waits || count(|r| matches!(r, Record::OffCpu(_))) >= ENOUGH)
             {
                 return judge(&records, from, pid);
             }
@@ -71,7 +72,7 @@ fn reach_the_start(command: &mut Command, wanted: f64, deep: usize) {
 
 fn judge_job(job: &Job, wanted: f64, deep: usize) {
     let mut tracer = attach(&Config { sample_hz: 199, ..Config::default() });
-    let [samples, waits] = ends(&mut tracer, job.pid());
+    let [samples, waits] = ends(&mut tracer, job.pid(), true);
     println!(
         "samples {:?}, deepest {}; waits {:?}, {}",
         samples.by, samples.deepest, waits.by, waits.deepest
@@ -148,4 +149,72 @@ fn probed_returns_are_seen_through() {
     let _probed = Probed::new(&folder.path().join("program"), "nap");
     // Of a thread in the trampoline itself, which every return passes, it is not known where it returns to.
     judge_job(&Job::start(&mut program), 0.95, 22);
+}
+
+// What the rule of the first says of its frame is not so: it takes words that lie there for those of a frame of the
+// second, which never ran, and the last of them for where that returns to.
+global_asm!(
+    ".globl whyidle_lies",
+    "whyidle_lies:",
+    ".cfi_startproc",
+    "pushq $0",
+    "leaq 1 + whyidle_never_ran(%rip), %rax",
+    "pushq %rax",
+    "pushq %rax",
+    "pushq %rax",
+    "subq $40, %rsp",
+    ".cfi_def_cfa_offset 48",
+    "2: pause",
+    "jmp 2b",
+    ".cfi_endproc",
+    "whyidle_never_ran:",
+    ".cfi_startproc",
+    "nop",
+    "nop",
+    "ret",
+    ".cfi_endproc",
+    options(att_syntax)
+);
+
+unsafe extern "C" {
+    fn whyidle_lies() -> !;
+}
+
+#[test]
+#[file_serial(probes)]
+fn a_walk_that_a_wrong_rule_leads_nowhere_is_not_taken_for_a_whole_one() {
+    let mut tracer = attach(&Config { sample_hz: 199, ..Config::default() });
+    // SAFETY: it only spins.
+    let mut child = Child::fork(|| unsafe { whyidle_lies() });
+    child.go();
+    let [samples, _] = ends(&mut tracer, child.pid, false);
+    println!("{:?}", samples.by);
+    let nowhere = samples.by.get(&StackEnd::NoRule).copied().unwrap_or(0);
+    assert!(nowhere * 100 >= samples.all() * 95, "{:?}", samples.by);
+    assert!(samples.incomplete.iter().any(|s| s.addresses.len() == 4), "{:x?}", samples.incomplete);
+}
+
+/// The trampoline comes with the first return that is probed, and nobody says so: the walk itself has to know it.
+#[test]
+#[file_serial(probes)]
+fn the_first_probed_returns_are_seen_through_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut program = written(folder.path(), CPP);
+    let job = Job::start(&mut program);
+    let mut tracer = attach(&Config { sample_hz: 199, ..Config::default() });
+    let before = ends(&mut tracer, job.pid(), true);
+    assert!(before.iter().all(|ends| ends.share() >= 0.99), "{before:?}");
+    let _probed = Probed::new(&folder.path().join("program"), "nap");
+    let mut records = Vec::new();
+    let waits = |records: &[Record]| records.iter().filter(|r| matches!(r, Record::OffCpu(_))).count();
+    let begun = Instant::now();
+    while waits(&records) < ENOUGH {
+        assert!(begun.elapsed() < PATIENCE, "{} records", records.len());
+        tracer.drain(&mut |r| records.push(r)).expect("drain");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", job.pid())).expect("it lives");
+    assert!(maps.contains("[uprobes]"), "no return was probed");
+    let astray = |r: &&Record| matches!(r, Record::Stack(s) if s.end == StackEnd::NoMapping);
+    assert_eq!(records.iter().find(astray), None);
 }

@@ -100,7 +100,7 @@ fn collect(tracer: &mut Tracer, mut done: impl FnMut(&Tracer, &[Record]) -> bool
 fn settled(tracer: &Tracer, records: &[Record]) -> bool {
     let judged = judge(records, records.len().saturating_sub(RECENT)..);
     let missing = |ends: &Ends| {
-        let missing = [StackEnd::NoTable, StackEnd::FramePointers, StackEnd::NoMapping];
+        let missing = [StackEnd::NoTable, StackEnd::FramePointers, StackEnd::Guessed, StackEnd::NoMapping];
         missing.iter().any(|end| ends.by.contains_key(end))
     };
     let none_missing = records.len() >= RECENT && !missing(&judged.samples) && !missing(&judged.waits);

@@ -104,7 +104,7 @@ fn settle(tracer: &mut Tracer, records: &mut Vec<Record>) {
             records.iter().rev().filter_map(|r| if let Record::OffCpu(w) = r { Some(w) } else { None });
         let ends: Vec<StackEnd> =
             last.take(ENOUGH).filter_map(|w| stacks.get(&w.user_stack)).map(|s| s.end).collect();
-        let missing = [StackEnd::NoTable, StackEnd::FramePointers, StackEnd::NoMapping];
+        let missing = [StackEnd::NoTable, StackEnd::FramePointers, StackEnd::Guessed, StackEnd::NoMapping];
         ends.len() > ENOUGH / 2 && !ends.iter().any(|end| missing.contains(end))
     };
     while !settled(records) {

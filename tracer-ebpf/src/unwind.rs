@@ -79,7 +79,7 @@ pub unsafe fn by_tables(w: *mut Walk, slot: u32, regs: Regs, pid: u32) -> bool {
         (*w).guessed = 0;
         (*w).out.frames = 0;
         let end = unwind_walk(slot);
-        (*w).out.end = if end == end::START && (*w).guessed != 0 { end::NO_TABLE } else { end };
+        (*w).out.end = if end == end::START && (*w).guessed != 0 { end::GUESSED } else { end };
     }
     true
 }
@@ -103,13 +103,7 @@ pub extern "C" fn unwind_step(slot: u32) -> u32 {
     let Some(w) = walk(slot) else { return end::NO_RULE };
     // SAFETY: a live element that nobody else writes now.
     unsafe {
-        let mut mapped = unwind_mapping(slot);
-        if mapped != 0 && (*w).mapping.object == TRAMPOLINE {
-            if let Some(ip) = returned_to((*w).sp.wrapping_sub(8)) {
-                (*w).ip = ip;
-            }
-            mapped = unwind_mapping(slot);
-        }
+        let mapped = unwind_place(slot);
         let n = (&raw const (*w).out.frames).read_volatile();
         if n >= MAX_FRAMES as u32 {
             return end::DEPTH;
@@ -154,8 +148,9 @@ pub extern "C" fn unwind_step(slot: u32) -> u32 {
             _ => Some(bp),
         };
         let (Some(ip), Some(bp)) = (word(cfa.wrapping_sub(8)), caller) else { return end::UNREADABLE };
+        // The outermost frame of a thread has a rule that says so: this one is a coroutine's, or the rule is wrong.
         if ip == 0 {
-            return end::START;
+            return end::NO_RULE;
         }
         (*w).ip = ip;
         (*w).sp = cfa;
@@ -224,13 +219,31 @@ pub extern "C" fn unwind_frame_pointer(slot: u32) -> u32 {
         let (Some(caller), Some(ip)) = (word(bp), word(bp.wrapping_add(8))) else { return stopped };
         (*w).ip = ip;
         (*w).exact = 0;
-        if unwind_mapping(slot) == 0 {
-            return stopped;
-        }
         (*w).sp = bp.wrapping_add(16);
         (*w).bp = caller;
+        if unwind_place(slot) == 0 {
+            return stopped;
+        }
     }
     end::UNKNOWN
+}
+
+/// Finds the mapping that the walk's address lies in; 0 where there is none. Where that is the trampoline of probed
+/// returns, known or too new to be, it is the address that the function will really return to.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn unwind_place(slot: u32) -> u32 {
+    let Some(w) = walk(slot) else { return 0 };
+    let mapped = unwind_mapping(slot);
+    // SAFETY: a live element that nobody else writes now.
+    unsafe {
+        if mapped != 0 && (*w).mapping.object != TRAMPOLINE {
+            return 1;
+        }
+        let Some(ip) = returned_to((*w).sp.wrapping_sub(8)) else { return mapped };
+        (*w).ip = ip;
+    }
+    unwind_mapping(slot)
 }
 
 /// Finds the mapping that the walk's address lies in; 0 where there is none.

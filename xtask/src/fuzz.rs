@@ -105,9 +105,23 @@ fn seed(target: &str, corpus: &Path, given: &[PathBuf]) -> Result<()> {
         }
         "kineto" => fs::write(corpus.join("events"), KINETO)?,
         "perf_map" => fs::write(corpus.join("map"), "1000 20 first\n1020 8 second one\nffff x\n")?,
+        // Of memory only the length matters at first, which is slow to grow by itself.
+        "python" => {
+            for seed in 1..=PYTHON_SEEDS {
+                fs::write(corpus.join(format!("memory-{seed}")), noise(seed))?;
+            }
+        }
         _ => {}
     }
     Ok(())
+}
+
+const PYTHON_SEEDS: u64 = 8;
+
+/// A page of numbers, the same for the same seed.
+fn noise(seed: u64) -> Vec<u8> {
+    let step = |x: &u64| Some((x ^ (x >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd).wrapping_add(seed));
+    std::iter::successors(Some(seed), step).take(512).flat_map(u64::to_le_bytes).collect()
 }
 
 const KINETO: &str = r#"{"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "GPU"}], "traceEvents": [

@@ -128,6 +128,8 @@ pub mod end {
     pub const DEPTH: u32 = 6;
     /// Nothing is known of the process yet: by frame pointers alone.
     pub const FRAME_POINTERS: u32 = 7;
+    /// Where its thread starts, but some frame was found by a frame pointer in code whose table is still to come.
+    pub const GUESSED: u32 = 8;
 }
 
 /// One walk under way.

@@ -108,7 +108,9 @@ impl Flame {
         let first = self.draw(&here);
         let Some(other) = &self.against else { return Ok(first.write(format)?) };
         let second = self.draw(&read(other)?);
-        let name = other.file_name().unwrap_or(other.as_os_str()).to_string_lossy().into_owned();
+        // Where both files have one name, their folders tell them apart.
+        let named = other.file_name().filter(|name| self.file.file_name() != Some(name));
+        let name = named.unwrap_or(other.as_os_str()).to_string_lossy().into_owned();
         Ok(Difference::new(Pair::Traces(name), first, second)?.write(format)?)
     }
 

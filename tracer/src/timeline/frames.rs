@@ -47,12 +47,15 @@ impl Timeline {
                 StackEnd::Unreadable => Some("[unreadable stack]"),
                 StackEnd::Depth => Some("[deeper than what is kept]"),
                 StackEnd::FramePointers => Some("[by frame pointers alone]"),
+                StackEnd::Guessed => Some("[in part by frame pointers]"),
                 _ => None,
             }
             .map(str::to_owned);
         };
-        let frames = self.frames(id);
-        let module = frames.last().map(|f| f.module.as_str()).filter(|m| !m.is_empty());
+        // The interpreter's functions, which stand for its own code, lie in no object.
+        let frames = self.native(stack);
+        let named = |module: &&str| !module.is_empty() && !module.starts_with("[anon");
+        let module = frames.last().map(|f| f.module.as_str()).filter(named);
         let what = if stack.end == StackEnd::NoTable { "table" } else { "rule" };
         Some(format!("[no unwind {what}: {}]", module.unwrap_or("memory without a file")))
     }
@@ -63,8 +66,14 @@ impl Timeline {
             StackKind::User => (stack.pid, stack.image),
         };
         let mut frames = Vec::new();
-        for &address in &stack.addresses {
-            match self.names.get(&(pid, image, address)) {
+        let astray = matches!(stack.end, StackEnd::FramePointers | StackEnd::NoMapping);
+        for (depth, &address) in stack.addresses.iter().enumerate() {
+            let symbol = self.names.get(&(pid, image, address));
+            // A caller that lies in no code is what the walk went astray at.
+            if astray && depth > 0 && symbol.is_none_or(|s| s.frames.is_empty() && s.module.is_empty()) {
+                break;
+            }
+            match symbol {
                 Some(symbol) if !symbol.frames.is_empty() => {
                     frames.extend(symbol.frames.iter().map(|f| NamedFrame {
                         name: f.function.clone(),

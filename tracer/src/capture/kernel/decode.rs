@@ -167,6 +167,7 @@ fn stack_end(end: u32) -> StackEnd {
         end::UNREADABLE => StackEnd::Unreadable,
         end::DEPTH => StackEnd::Depth,
         end::FRAME_POINTERS => StackEnd::FramePointers,
+        end::GUESSED => StackEnd::Guessed,
         _ => StackEnd::Unknown,
     }
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use inferno::flamegraph::color::{Color, PaletteMap};
 
-use super::{Difference, Flame, Kind};
+use super::Flame;
+use super::difference::Rates;
 use crate::cause::Stage;
 
 /// The background; also of the frame inferno puts before all others, which has no name to show.
@@ -13,7 +14,7 @@ pub(super) const SHARED: Color = rgb(205, 210, 216);
 /// Of a difference: more on the first side, more on the second, as much of either.
 const MORE: Color = rgb(240, 130, 115);
 const LESS: Color = rgb(130, 165, 235);
-const EVEN: Color = rgb(226, 224, 222);
+pub(super) const EVEN: Color = rgb(226, 224, 222);
 const KERNEL: Color = rgb(150, 185, 225);
 const USER: Color = rgb(240, 190, 120);
 /// A frame takes a stage's colour when the stage has at least this share of it, in percent.
@@ -42,21 +43,12 @@ pub(super) fn stage(stage: Stage) -> Color {
     }
 }
 
-/// Every frame's colour by its name, so that nothing is left to inferno's random choice.
-pub(super) fn map(flame: &Flame) -> PaletteMap {
+/// Every frame's colour by its name, for the kinds that tell user code from the kernel's.
+pub(super) fn by_name(flame: &Flame) -> PaletteMap {
     let mut map = PaletteMap::default();
     map.insert("", GROUND);
-    for (name, weights) in &flame.stages {
-        let colour = match flame.kind {
-            Kind::Idle => {
-                let total: u128 = weights.values().copied().map(u128::from).sum();
-                let largest = weights.iter().max_by_key(|(_, ns)| **ns);
-                match largest {
-                    _ if super::idle::is_device(name) => SHARED,
-                    Some((Some(s), ns)) if u128::from(*ns) * 100 >= total * MOSTLY => stage(*s),
-                    _ => SHARED,
-                }
-            }
+    for name in flame.stacks.keys().flatten() {
+        let colour = match name {
             _ if name.ends_with("_[k]") => KERNEL,
             _ if name.starts_with('[') => SHARED,
             _ => USER,
@@ -66,34 +58,172 @@ pub(super) fn map(flame: &Flame) -> PaletteMap {
     map
 }
 
-/// By its name too: how far the sum of a frame's differences stands from nothing, against their widths.
-pub(super) fn of_difference(difference: &Difference) -> PaletteMap {
-    let mut map = PaletteMap::default();
-    map.insert("", GROUND);
-    let mut frames: BTreeMap<&str, (i128, i128)> = BTreeMap::new();
-    for (stack, rates) in &difference.stacks {
-        for name in stack {
-            let (sum, width) = frames.entry(name).or_default();
-            *sum += rates.signed();
-            *width += i128::from(rates.width());
+/// What a colour of [`by_name`] is.
+pub(super) const KINDS: [(Color, &str); 3] = [(USER, "user"), (KERNEL, "kernel"), (SHARED, "no function")];
+
+/// The colour of a frame of idle time: the stage of the stacks through it, by their weights.
+pub(super) fn of_idle(name: &str, stacks: impl Iterator<Item = (Option<Stage>, u64)>) -> Color {
+    let mut weights: BTreeMap<Option<Stage>, u128> = BTreeMap::new();
+    for (stage, ns) in stacks {
+        *weights.entry(stage).or_default() += u128::from(ns);
+    }
+    let total: u128 = weights.values().sum();
+    let colour = match weights.into_iter().max_by_key(|(_, ns)| *ns) {
+        _ if super::idle::is_device(name) => SHARED,
+        Some((Some(s), ns)) if ns * 100 >= total * MOSTLY => stage(s),
+        _ => SHARED,
+    };
+    shade(colour, name)
+}
+
+/// The colour of a frame of a difference: how far the sum of the stacks through it stands from nothing, against their
+/// widths; in five steps, since a name has no more colours than that.
+pub(super) fn of_difference(stacks: impl Iterator<Item = Rates>) -> Color {
+    let (mut sum, mut width) = (0, 0);
+    for rates in stacks {
+        sum += rates.signed();
+        width += i128::from(rates.width());
+    }
+    // A sum is never more than its widths.
+    let quarters = (sum.abs() * 4).checked_div(width).unwrap_or(0);
+    let towards = if sum < 0 { LESS } else { MORE };
+    match quarters {
+        0 => EVEN,
+        1 | 2 => rgb(EVEN.r.midpoint(towards.r), EVEN.g.midpoint(towards.g), EVEN.b.midpoint(towards.b)),
+        _ => towards,
+    }
+}
+
+/// inferno knows a frame's colour by its name alone, and does not show these at its end: so one name can have several
+/// colours.
+const MARKS: [&str; 5] = ["", "_[k]", "_[i]", "_[j]", "_[w]"];
+
+/// A name without its mark, and the mark.
+pub(super) fn parted(name: &str) -> (&str, &str) {
+    let mark = MARKS[1..].iter().find(|mark| name.ends_with(**mark)).copied().unwrap_or("");
+    (name.strip_suffix(mark).unwrap_or(name), mark)
+}
+
+/// Frames coloured by their place.
+#[derive(Default)]
+pub(super) struct Marked {
+    /// In the order given.
+    pub(super) stacks: Vec<Vec<String>>,
+    pub(super) palette: PaletteMap,
+}
+
+/// Marks the frames of stacks, which are sorted by name. `colour` tells a frame's from its name and the stacks through
+/// it; `other` is for a name that needs more colours than it can have.
+pub(super) fn by_place<T>(
+    stacks: &[(&[String], T)],
+    other: Color,
+    colour: &dyn Fn(&str, &[(&[String], T)]) -> Color,
+) -> Marked {
+    let mut palette = PaletteMap::default();
+    palette.insert("", GROUND);
+    let mut marks = Marks { palette, of: BTreeMap::new(), other };
+    let mut marked = vec![Vec::new(); stacks.len()];
+    mark(stacks, 0, &mut marked, &mut marks, colour);
+    Marked { stacks: marked, palette: marks.palette }
+}
+
+fn mark<T>(
+    stacks: &[(&[String], T)],
+    depth: usize,
+    marked: &mut [Vec<String>],
+    marks: &mut Marks,
+    colour: &dyn Fn(&str, &[(&[String], T)]) -> Color,
+) {
+    let mut from = 0;
+    for group in stacks.chunk_by(|a, b| a.0.get(depth) == b.0.get(depth)) {
+        let to = from + group.len();
+        if let Some(name) = group[0].0.get(depth) {
+            let name = marks.name(name, colour(name, group));
+            marked[from..to].iter_mut().for_each(|stack| stack.push(name.clone()));
+            mark(group, depth + 1, &mut marked[from..to], marks, colour);
         }
+        from = to;
     }
-    for (name, (sum, width)) in frames {
-        let towards = if sum < 0 { LESS } else { MORE };
-        // In hundredths; a sum is never more than its widths.
-        let far = (sum.abs() * 100).checked_div(width).unwrap_or(0);
-        let mix = |even: u8, full: u8| {
-            let mixed = (i128::from(even) * (100 - far) + i128::from(full) * far) / 100;
-            u8::try_from(mixed).unwrap_or(full)
-        };
-        let colour = rgb(mix(EVEN.r, towards.r), mix(EVEN.g, towards.g), mix(EVEN.b, towards.b));
-        map.insert(name, colour);
+}
+
+struct Marks {
+    palette: PaletteMap,
+    /// The colours of a bare name, each with the mark at its index.
+    of: BTreeMap<String, Vec<Color>>,
+    other: Color,
+}
+
+impl Marks {
+    fn name(&mut self, name: &str, mut colour: Color) -> String {
+        let (bare, _) = parted(name);
+        let colours = self.of.entry(bare.to_owned()).or_default();
+        if colours.len() >= MARKS.len() - 1 && !colours.contains(&colour) {
+            colour = self.other;
+        }
+        let index = colours.iter().position(|c| *c == colour).unwrap_or_else(|| {
+            colours.push(colour);
+            colours.len() - 1
+        });
+        let name = format!("{bare}{}", MARKS[index]);
+        self.palette.insert(&name, colour);
+        name
     }
-    map
 }
 
 /// Neighbours of one hue stay apart: four shades, chosen by the name.
 fn shade(colour: Color, name: &str) -> Color {
     let step = name.bytes().fold(0u8, u8::wrapping_add) % 4 * 7;
     rgb(colour.r.saturating_add(step), colour.g.saturating_add(step), colour.b.saturating_add(step))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stack(frames: &str) -> Vec<String> {
+        frames.split(';').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_frame_has_the_colour_of_its_place_not_of_its_name() {
+        let rates = |first, second| Rates { first, second };
+        let stacks: Vec<_> = [
+            ("a;_start;x", rates(0, 90)),
+            ("a;_start;y_[k]", rates(10, 0)),
+            ("b;_start;x", rates(500, 0)),
+            ("c;_start;x", rates(50, 0)),
+            ("c;_start;y_[k]", rates(0, 50)),
+        ]
+        .map(|(frames, rates)| (stack(frames), rates))
+        .to_vec();
+        let borrowed: Vec<(&[String], Rates)> = stacks.iter().map(|(s, r)| (s.as_slice(), *r)).collect();
+        let marked = by_place(&borrowed, EVEN, &|_, through| of_difference(through.iter().map(|(_, r)| *r)));
+        let colours = |at: usize| -> Vec<Color> {
+            marked.stacks[at].iter().map(|name| marked.palette.get(name).expect("each has one")).collect()
+        };
+        assert_eq!(colours(0), [LESS, LESS, LESS]);
+        assert_eq!(colours(1), [LESS, LESS, MORE]);
+        assert_eq!(colours(2), [MORE, MORE, MORE]);
+        assert_eq!(colours(4), [EVEN, EVEN, LESS]);
+        for (marked, given) in marked.stacks.iter().zip(&stacks) {
+            let bare = |names: &[String]| names.iter().map(|n| parted(n).0.to_owned()).collect::<Vec<_>>();
+            assert_eq!(bare(marked), bare(&given.0));
+        }
+    }
+
+    #[test]
+    fn a_name_with_more_colours_than_it_can_have_is_in_the_other_one() {
+        let stages =
+            [Stage::Storage, Stage::Network, Stage::Prepare, Stage::Memory, Stage::Copy, Stage::Lock];
+        let stacks: Vec<_> = (0..).zip(stages).map(|(i, stage)| (stack(&format!("{i};f")), stage)).collect();
+        let borrowed: Vec<(&[String], Stage)> = stacks.iter().map(|(s, of)| (s.as_slice(), *of)).collect();
+        let of = |name: &str, through: &[(&[String], Stage)]| {
+            of_idle(name, through.iter().map(|(_, stage)| (Some(*stage), 1)))
+        };
+        let marked = by_place(&borrowed, SHARED, &of);
+        let colours: Vec<_> = marked.stacks.iter().map(|s| marked.palette.get(&s[1]).expect("one")).collect();
+        let wanted: Vec<_> = stages.map(|s| shade(stage(s), "f")).to_vec();
+        assert_eq!(colours[..4], wanted[..4]);
+        assert_eq!(colours[4..], [SHARED, SHARED]);
+    }
 }

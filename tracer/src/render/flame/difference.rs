@@ -93,7 +93,7 @@ impl Difference {
     pub fn sides(&self) -> [&'static str; 2] {
         match self.pair {
             Pair::IdleBusy => ["while idle", "while busy"],
-            Pair::Traces(_) => ["this trace", "other trace"],
+            Pair::Traces(_) => ["this trace", "the other"],
         }
     }
 
@@ -120,6 +120,7 @@ impl Difference {
     #[must_use]
     pub fn subtitle(&self) -> String {
         let [first, second] = self.sides();
+        let within = if self.pair == Pair::IdleBusy { "" } else { "in " };
         let side = |flame: &Flame| format!("{} in {}", time(flame.total_ns()), time(flame.window_ns));
         let (here, there) = (side(&self.first), side(&self.second));
         let lost = told_lost(match self.pair {
@@ -130,7 +131,8 @@ impl Difference {
         let (complete_ns, stacked_ns) = (both(|f| f.complete_ns), both(|f| f.stacked_ns));
         let complete = Flame { complete_ns, stacked_ns, ..self.first.empty() }.told_complete();
         format!(
-            "width: difference; red: more {first} ({here}); blue: more {second} ({there}); {lost}; {complete}"
+            "width: difference; red: more {within}{first} ({here}); blue: more {within}{second} ({there}); \
+             {lost}; {complete}"
         )
         .replace(TIE, " ")
     }

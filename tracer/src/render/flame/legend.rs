@@ -1,4 +1,4 @@
-//! Under the picture of idle time: which colour is which stage.
+//! Under the picture: which colour is what.
 
 use std::collections::BTreeMap;
 
@@ -7,6 +7,9 @@ use inferno::flamegraph::color::Color;
 use super::{Flame, colour};
 use crate::cause::Stage;
 
+/// A colour and what it stands for.
+pub(super) type Entry = (Color, &'static str);
+
 /// Pixels; as wide as a letter of the picture's font is.
 const ROW: usize = 26;
 const LETTER: usize = 8;
@@ -14,13 +17,11 @@ const MARGIN: usize = 10;
 const BOX: usize = 12;
 
 /// Adds a row at the foot of an SVG as inferno draws it.
-pub(super) fn add(svg: String, flame: &Flame) -> String {
-    let stages = stages(flame);
-    let Some(height) = height(&svg).filter(|_| !stages.is_empty()) else { return svg };
+pub(super) fn add(svg: String, entries: &[Entry]) -> String {
+    let Some(height) = height(&svg).filter(|_| !entries.is_empty()) else { return svg };
     let mut row = String::from("<g id=\"legend\">");
     let mut x = MARGIN;
-    let mut entry = |colour: Color, name: &str| {
-        let (r, g, b) = (colour.r, colour.g, colour.b);
+    for (Color { r, g, b }, name) in entries {
         let (top, text) = (height + 4, x + BOX + 5);
         row.push_str(&format!(
             "<rect x=\"{x}\" y=\"{top}\" width=\"{BOX}\" height=\"{BOX}\" fill=\"rgb({r},{g},{b})\"/>\
@@ -28,11 +29,7 @@ pub(super) fn add(svg: String, flame: &Flame) -> String {
             top + 11
         ));
         x = text + (name.len() + 2) * LETTER;
-    };
-    for stage in stages {
-        entry(colour::stage(stage), stage.name());
     }
-    entry(colour::SHARED, "several");
     row.push_str("</g></svg>");
     let taller = svg
         .replacen(&format!(" height=\"{height}\""), &format!(" height=\"{}\"", height + ROW), 1)
@@ -43,20 +40,16 @@ pub(super) fn add(svg: String, flame: &Flame) -> String {
     }
 }
 
-/// Those that some frame is of, the ones with a wider frame first.
-fn stages(flame: &Flame) -> Vec<Stage> {
-    let mut largest: BTreeMap<Stage, u64> = BTreeMap::new();
-    for weights in flame.stages.values() {
-        for (stage, ns) in weights {
-            if let Some(stage) = stage {
-                let most = largest.entry(*stage).or_default();
-                *most = (*most).max(*ns);
-            }
-        }
+/// Those that some stack is of, the widest first, and the colour of what serves several.
+pub(super) fn stages(flame: &Flame) -> Vec<Entry> {
+    let mut widths: BTreeMap<Stage, u128> = BTreeMap::new();
+    for (stack, stage) in &flame.stages {
+        *widths.entry(*stage).or_default() += flame.stacks.get(stack).copied().map_or(0, u128::from);
     }
-    let mut stages: Vec<_> = largest.into_iter().filter(|(_, ns)| *ns > 0).collect();
+    let mut stages: Vec<_> = widths.into_iter().collect();
     stages.sort_by_key(|(stage, ns)| (std::cmp::Reverse(*ns), *stage));
-    stages.into_iter().map(|(stage, _)| stage).collect()
+    let stages = stages.into_iter().map(|(stage, _)| (colour::stage(stage), stage.name()));
+    stages.chain([(colour::SHARED, "several")]).collect()
 }
 
 /// Of the whole picture, in pixels, as its first element says it.

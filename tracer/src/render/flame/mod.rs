@@ -61,14 +61,14 @@ pub struct Flame {
     /// Length of what was looked at: the recording, or the largest device window.
     pub window_ns: u64,
     pub lost: u64,
-    /// Weight of the stacks all of whose frames have a name.
+    /// Weight of the stacks that were taken and walked to the start of their thread.
     pub complete_ns: u64,
     /// Weight of the stacks that have, or should have, function frames.
     pub stacked_ns: u64,
     /// Outermost frame first.
     stacks: BTreeMap<Vec<String>, u64>,
-    /// Weight of each frame by the stage it serves, for colours; `None` where stages do not apply.
-    stages: BTreeMap<String, BTreeMap<Option<Stage>, u64>>,
+    /// The stage that a stack serves, for colours; nothing where stages do not apply.
+    stages: BTreeMap<Vec<String>, Stage>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -112,15 +112,14 @@ impl Flame {
         if ns == 0 {
             return;
         }
-        for name in &stack {
-            let weight = self.stages.entry(name.clone()).or_default().entry(stage).or_default();
-            *weight = weight.saturating_add(ns);
+        if let Some(stage) = stage {
+            self.stages.insert(stack.clone(), stage);
         }
         let weight = self.stacks.entry(stack).or_default();
         *weight = weight.saturating_add(ns);
     }
 
-    /// Notes for a stack of weight `ns` whether all its frames have a name.
+    /// Notes for a stack of weight `ns` whether it was walked to the start of its thread.
     fn judge(&mut self, complete: bool, ns: u64) {
         self.stacked_ns = self.stacked_ns.saturating_add(ns);
         if complete {

@@ -1,9 +1,14 @@
 //! The drawing, by inferno.
 
+use std::collections::HashMap;
+
 use inferno::flamegraph::color::{BackgroundColor, PaletteMap};
 use inferno::flamegraph::{Direction, Options, TextTruncateDirection, from_lines};
 
+use super::colour::Marked;
+use super::difference::Rates;
 use super::{Difference, Flame, FlameError, Kind, colour, legend};
+use crate::cause::Stage;
 use crate::render::figure::{TIE, share, time};
 
 /// Counts are nanoseconds; below this total they are shown as such, above as milliseconds.
@@ -20,17 +25,29 @@ const DEEPEST: usize = 512;
 /// When there is nothing to draw.
 pub fn svg(flame: &Flame) -> Result<String, FlameError> {
     flame.drawable()?;
-    let mut palette = colour::map(flame);
+    let whole = |(frames, ns)| Drawn { frames, ns, whole: true };
+    let draw = |lines: (Vec<String>, u128), mut palette| {
+        let unit = Unit::of(lines.1);
+        draw(&lines.0, options(flame.title(), flame.subtitle(), flame.kind, unit, &mut palette))
+    };
+    if flame.kind != Kind::Idle {
+        let mut palette = colour::by_name(flame);
+        let stacks: Vec<_> =
+            flame.stacks.iter().map(|(frames, ns)| whole((frames.as_slice(), *ns))).collect();
+        let drawing = draw(lines(&stacks, None, &mut palette), palette)?;
+        return Ok(legend::add(drawing, &colour::KINDS));
+    }
+    let stages: Vec<(&[String], (Option<Stage>, u64))> =
+        flame.stacks.iter().map(|(s, ns)| (s.as_slice(), (flame.stages.get(s).copied(), *ns))).collect();
+    let Marked { stacks, mut palette } = colour::by_place(&stages, colour::SHARED, &|name, through| {
+        colour::of_idle(name, through.iter().map(|(_, of)| *of))
+    });
     let stacks: Vec<_> =
-        flame.stacks.iter().map(|(frames, ns)| Drawn { frames, ns: *ns, whole: true }).collect();
+        stacks.iter().zip(flame.stacks.values()).map(|(frames, ns)| whole((frames, *ns))).collect();
     // Most viewers show no tooltips, so the end of a chain tells its time itself.
     let told = |stack: &Drawn| format!("{}, {}", time(stack.ns), share(stack.ns, flame.total_ns()));
-    let told: Option<Told> = if flame.kind == Kind::Idle { Some(&told) } else { None };
-    let (lines, total) = lines(&stacks, told, &mut palette);
-    let options = options(flame.title(), flame.subtitle(), flame.kind, Unit::of(total), &mut palette);
-    let drawing = draw(&lines, options)?;
-    // Only there are colours stages.
-    Ok(if flame.kind == Kind::Idle { legend::add(drawing, flame) } else { drawing })
+    let drawing = draw(lines(&stacks, Some(&told), &mut palette), palette)?;
+    Ok(legend::add(drawing, &legend::stages(flame)))
 }
 
 /// The difference as an SVG: the width of a stack is how much its rates differ, red where the first is more.
@@ -39,11 +56,19 @@ pub fn svg(flame: &Flame) -> Result<String, FlameError> {
 /// The two do not differ.
 pub(super) fn difference(difference: &Difference) -> Result<String, FlameError> {
     difference.drawable()?;
-    let mut palette = colour::of_difference(difference);
-    let stacks = difference.stacks.iter().filter(|(_, rates)| rates.width() > 0);
-    let stacks: Vec<_> =
-        stacks.map(|(frames, rates)| Drawn { frames, ns: rates.width(), whole: true }).collect();
-    let told = |stack: &Drawn| difference.stacks[stack.frames].told();
+    let differ: Vec<(&[String], Rates)> =
+        difference.stacks.iter().filter(|(_, r)| r.width() > 0).map(|(s, r)| (s.as_slice(), *r)).collect();
+    let Marked { stacks, mut palette } = colour::by_place(&differ, colour::EVEN, &|_, through| {
+        colour::of_difference(through.iter().map(|(_, rates)| *rates))
+    });
+    let rates: HashMap<&[String], Rates> =
+        stacks.iter().map(Vec::as_slice).zip(differ.iter().map(|(_, rates)| *rates)).collect();
+    let stacks: Vec<_> = stacks
+        .iter()
+        .zip(&differ)
+        .map(|(frames, (_, rates))| Drawn { frames, ns: rates.width(), whole: true })
+        .collect();
+    let told = |stack: &Drawn| rates[stack.frames].told();
     let (lines, _) = lines(&stacks, Some(&told), &mut palette);
     let kind = difference.first.kind;
     draw(&lines, options(difference.title(), difference.subtitle(), kind, Unit::Rate, &mut palette))
@@ -117,9 +142,9 @@ fn lines(stacks: &[Drawn<'_>], told: Option<Told>, palette: &mut PaletteMap) -> 
         let (Some(told), Some((tip, rest)), true) = (told, stack.frames.split_last(), stack.whole) else {
             return format!("{} {weight}", stack.frames.join(";"));
         };
-        // inferno takes the mark of kernel frames off only at the end of a name.
-        let bare = tip.strip_suffix("_[k]").unwrap_or(tip);
-        let told = format!("{bare} {}", told(stack)).replace(TIE, " ");
+        // inferno takes a mark off only at the end of a name.
+        let (bare, mark) = colour::parted(tip);
+        let told = format!("{bare} {}{mark}", told(stack)).replace(TIE, " ");
         if let Some(colour) = palette.get(tip) {
             palette.insert(&told, colour);
         }

@@ -298,6 +298,30 @@ mod tests {
     }
 
     #[test]
+    fn callers_that_lie_in_no_code_are_not_shown_where_a_walk_may_go_astray() {
+        let mut timeline = timeline("py");
+        let whole = "py;main;read;inlined:x 10\n";
+        timeline.stacks.get_mut(&USER).expect("a stack").end = StackEnd::Start;
+        assert!(folded(&oncpu(&timeline)).contains(whole));
+        timeline.stacks.get_mut(&USER).expect("a stack").addresses.extend([0xb9_0000_0000_00b8, 5]);
+        for (end, shown) in [
+            (StackEnd::FramePointers, "py;[by frame pointers alone];main;read;inlined:x 10\n"),
+            (StackEnd::NoMapping, "py;[not mapped];main;read;inlined:x 10\n"),
+            (
+                StackEnd::Guessed,
+                "py;[in part by frame pointers];0x5;0xb90000000000b8;main;read;inlined:x 10\n",
+            ),
+        ] {
+            timeline.stacks.get_mut(&USER).expect("a stack").end = end;
+            assert!(folded(&oncpu(&timeline)).contains(shown), "{}", folded(&oncpu(&timeline)));
+        }
+        // Where the thread was is known, whatever lies there.
+        timeline.stacks.get_mut(&USER).expect("a stack").addresses = vec![7, 8];
+        timeline.stacks.get_mut(&USER).expect("a stack").end = StackEnd::NoMapping;
+        assert!(folded(&oncpu(&timeline)).contains("py;[not mapped];0x7 10\n"));
+    }
+
+    #[test]
     fn a_stack_that_was_lost_is_no_empty_one() {
         let mut timeline = timeline("py");
         timeline.stacks.remove(&USER);

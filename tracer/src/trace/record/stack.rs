@@ -60,6 +60,9 @@ pub enum StackEnd {
     Depth,
     /// It was walked by frame pointers alone, which may leave out frames and end anywhere.
     FramePointers,
+    /// Its thread starts there, but some frame was found by a frame pointer in code whose unwind table was still to come:
+    /// frames may be missing.
+    Guessed,
 }
 
 /// The Python functions a thread was in, from the innermost outward.
