@@ -7,6 +7,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serial_test::file_serial;
+use tracer_ebpf::wire::Chunk;
+use tracer_ebpf::wire::unwind::{SEGMENT_CHUNKS, SEGMENTS};
 use whyidle::capture::tracer::{Config, Tracer};
 use whyidle::trace::{Record, TargetKind};
 use whyidle_tests::privileged::{attach, leaves_out};
@@ -120,8 +122,8 @@ fn a_walk_by_tables_costs_little_more_than_one_by_frame_pointers() {
     let (by_pointers, by_tables) = (cost(&job, POINTERS()), cost(&job, TABLES()));
     by_pointers.print("C++ with frame pointers, by them");
     by_tables.print("C++ with frame pointers, by tables");
-    assert!(by_tables.sample_ns < by_pointers.sample_ns * 20.0);
-    assert!(by_tables.wait_ns < by_pointers.wait_ns * 20.0);
+    assert!(by_tables.sample_ns < by_pointers.sample_ns * 4.0);
+    assert!(by_tables.wait_ns < by_pointers.wait_ns * 4.0);
 }
 
 #[test]
@@ -133,8 +135,8 @@ fn pythons_functions_cost_little_more_than_its_native_stack() {
     by_tables.print("Python, by tables");
     whole.print("Python, by tables, with its functions");
     assert!(by_tables.python_frames == 0.0 && whole.python_frames > 1.0, "{by_tables:?} {whole:?}");
-    assert!(whole.sample_ns < by_tables.sample_ns * 5.0);
-    assert!(whole.wait_ns < by_tables.wait_ns * 5.0);
+    assert!(whole.sample_ns < by_tables.sample_ns * 3.0);
+    assert!(whole.wait_ns < by_tables.wait_ns * 3.0);
 }
 
 /// What tables one process needs, and what they take.
@@ -159,6 +161,26 @@ fn the_tables_of_one_process_are_small() {
         println!("{name}: {state:?}");
         assert!(state.table_bytes > 0 && state.table_bytes < 8 << 20, "{state:?}");
     }
+}
+
+/// Memory of this process's maps in the kernel.
+fn maps_kib() -> u64 {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir("/proc/self/fdinfo").expect("one's own").flatten() {
+        let Ok(text) = std::fs::read_to_string(entry.path()) else { continue };
+        if text.contains("map_type:") {
+            let locked = text.lines().find_map(|line| line.strip_prefix("memlock:"));
+            bytes += locked.map_or(0, |n| n.trim().parse::<u64>().expect("a number"));
+        }
+    }
+    bytes >> 10
+}
+
+/// The most memory this process has had.
+fn resident_kib() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").expect("one's own");
+    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("every Linux has it");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
 const TARGETS: usize = 200;
@@ -210,10 +232,14 @@ fn many_targets_with_many_objects_share_their_tables() {
         tracer.tick(&mut |_| {}).expect("tick");
         let state = tracer.unwinding();
         if state.pending == 0 && state.tables >= OBJECTS as u64 {
-            println!("after {:?}: {state:?}", begun.elapsed());
-            // One table an object, whoever maps it, and at most 512 MiB of it all.
+            let (kernel, own) = (maps_kib(), resident_kib());
+            println!("after {:?}: {state:?}; {kernel} KiB in maps, {own} KiB here", begun.elapsed());
+            // One table an object, whoever maps it.
             assert!(state.tables < 2 * OBJECTS as u64, "{state:?}");
-            assert!(state.bytes < 128 << 20, "{state:?}");
+            assert!(kernel << 10 >= state.bytes, "{kernel} KiB, {state:?}");
+            // The tracer as a whole, were the tables as large as they may be.
+            let room = (SEGMENTS * SEGMENT_CHUNKS * size_of::<Chunk>()) as u64 - state.bytes;
+            assert!(((kernel + own) << 10) + room < 512 << 20, "{kernel} KiB, {own} KiB, {room}");
             return;
         }
         assert!(begun.elapsed() < PATIENCE, "{state:?}");

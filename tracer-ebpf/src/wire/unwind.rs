@@ -16,7 +16,7 @@ pub const CHUNK_MAPPINGS: usize = CHUNK_WORDS / 4;
 /// Chunks are made this many at a time.
 pub const SEGMENT_CHUNKS: usize = 1 << 14;
 /// 4 MiB each.
-pub const SEGMENTS: usize = 96;
+pub const SEGMENTS: usize = 64;
 /// Executable mappings of one process, and objects of all.
 pub const MAPPINGS: u32 = 1024;
 pub const OBJECTS: u32 = 1 << 14;

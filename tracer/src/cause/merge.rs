@@ -10,6 +10,7 @@ use super::files;
 use super::gaps::Gap;
 use super::jobs::role;
 use super::{Cause, Culprit, Ledger, Link, Mechanism, Piece};
+use crate::timeline::NamedFrame;
 use crate::trace::{FileId, StackId, ThreadKey};
 
 /// Frames of a stack that are shown.
@@ -171,7 +172,7 @@ fn shown(context: &Context<'_>, stack: StackId) -> Vec<String> {
         return vec![LOST_STACK.to_owned()];
     }
     let frames = context.frames(stack);
-    frames.iter().map(|f| f.name.clone()).chain(context.timeline.beyond(stack)).collect()
+    frames.iter().map(NamedFrame::in_stack).chain(context.timeline.beyond(stack)).collect()
 }
 
 /// What differs between the merged: who else played this link, and how many files a leaf read.

@@ -104,6 +104,12 @@ impl Timeline {
 }
 
 impl NamedFrame {
+    /// As one of many: of native functions, whose names say it all, no file.
+    #[must_use]
+    pub fn in_stack(&self) -> String {
+        if self.module == PYTHON { self.shown() } else { self.name.clone() }
+    }
+
     /// Its name; a Python function's with the file's base name and the line: `decode (data.py:12)`.
     #[must_use]
     pub fn shown(&self) -> String {

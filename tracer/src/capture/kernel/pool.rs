@@ -20,7 +20,7 @@ use crate::capture::unwind::ranges::Ranges;
 const SEGMENT_BYTES: usize = SEGMENT_CHUNKS * size_of::<Chunk>();
 
 // All that any number of targets and objects may take.
-const _: () = assert!(SEGMENTS * SEGMENT_BYTES < 512 << 20);
+const _: () = assert!(SEGMENTS * SEGMENT_BYTES <= 256 << 20);
 
 /// Behind the last row of a table: past every `pc` that is looked up.
 const PAST: Row = Row { pc: u32::MAX, rule: 0 };

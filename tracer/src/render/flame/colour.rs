@@ -105,7 +105,6 @@ pub(super) fn parted(name: &str) -> (&str, &str) {
 }
 
 /// Frames coloured by their place.
-#[derive(Default)]
 pub(super) struct Marked {
     /// In the order given.
     pub(super) stacks: Vec<Vec<String>>,
@@ -113,60 +112,65 @@ pub(super) struct Marked {
 }
 
 /// Marks the frames of stacks, which are sorted by name. `colour` tells a frame's from its name and the stacks through
-/// it; `other` is for a name that needs more colours than it can have.
+/// it; `weight` which colours of a name count most, of which it can have as many as there are marks, and `other` instead
+/// of the rest.
 pub(super) fn by_place<T>(
     stacks: &[(&[String], T)],
     other: Color,
+    weight: fn(&T) -> u64,
     colour: &dyn Fn(&str, &[(&[String], T)]) -> Color,
 ) -> Marked {
+    let mut colours = vec![Vec::new(); stacks.len()];
+    colour_each(stacks, 0, &mut colours, colour);
+    let mut weights: BTreeMap<&str, Vec<(Color, u128)>> = BTreeMap::new();
+    for ((frames, of), colours) in stacks.iter().zip(&colours) {
+        for (name, colour) in frames.iter().zip(colours) {
+            let of_name = weights.entry(parted(name).0).or_default();
+            match of_name.iter_mut().find(|(c, _)| c == colour) {
+                Some((_, sum)) => *sum += u128::from(weight(of)),
+                None => of_name.push((*colour, weight(of).into())),
+            }
+        }
+    }
+    for of_name in weights.values_mut() {
+        // Stable: equal ones stay in the order in which they were met.
+        of_name.sort_by_key(|(_, weight)| std::cmp::Reverse(*weight));
+        if of_name.len() > MARKS.len() {
+            of_name.truncate(MARKS.len() - 1);
+            of_name.push((other, 0));
+        }
+    }
     let mut palette = PaletteMap::default();
     palette.insert("", GROUND);
-    let mut marks = Marks { palette, of: BTreeMap::new(), other };
-    let mut marked = vec![Vec::new(); stacks.len()];
-    mark(stacks, 0, &mut marked, &mut marks, colour);
-    Marked { stacks: marked, palette: marks.palette }
+    let mut name = |(name, colour): (&String, &Color)| {
+        let (bare, _) = parted(name);
+        let of_name = &weights[bare];
+        let index = of_name.iter().position(|(c, _)| c == colour).unwrap_or(of_name.len() - 1);
+        let name = format!("{bare}{}", MARKS[index]);
+        palette.insert(&name, of_name[index].0);
+        name
+    };
+    let stacks =
+        stacks.iter().zip(&colours).map(|(s, colours)| s.0.iter().zip(colours).map(&mut name).collect());
+    Marked { stacks: stacks.collect(), palette }
 }
 
-fn mark<T>(
+/// Appends to each stack's the colours of its frames from `depth` on.
+fn colour_each<T>(
     stacks: &[(&[String], T)],
     depth: usize,
-    marked: &mut [Vec<String>],
-    marks: &mut Marks,
+    colours: &mut [Vec<Color>],
     colour: &dyn Fn(&str, &[(&[String], T)]) -> Color,
 ) {
     let mut from = 0;
     for group in stacks.chunk_by(|a, b| a.0.get(depth) == b.0.get(depth)) {
         let to = from + group.len();
         if let Some(name) = group[0].0.get(depth) {
-            let name = marks.name(name, colour(name, group));
-            marked[from..to].iter_mut().for_each(|stack| stack.push(name.clone()));
-            mark(group, depth + 1, &mut marked[from..to], marks, colour);
+            let one = colour(name, group);
+            colours[from..to].iter_mut().for_each(|stack| stack.push(one));
+            colour_each(group, depth + 1, &mut colours[from..to], colour);
         }
         from = to;
-    }
-}
-
-struct Marks {
-    palette: PaletteMap,
-    /// The colours of a bare name, each with the mark at its index.
-    of: BTreeMap<String, Vec<Color>>,
-    other: Color,
-}
-
-impl Marks {
-    fn name(&mut self, name: &str, mut colour: Color) -> String {
-        let (bare, _) = parted(name);
-        let colours = self.of.entry(bare.to_owned()).or_default();
-        if colours.len() >= MARKS.len() - 1 && !colours.contains(&colour) {
-            colour = self.other;
-        }
-        let index = colours.iter().position(|c| *c == colour).unwrap_or_else(|| {
-            colours.push(colour);
-            colours.len() - 1
-        });
-        let name = format!("{bare}{}", MARKS[index]);
-        self.palette.insert(&name, colour);
-        name
     }
 }
 
@@ -197,7 +201,9 @@ mod tests {
         .map(|(frames, rates)| (stack(frames), rates))
         .to_vec();
         let borrowed: Vec<(&[String], Rates)> = stacks.iter().map(|(s, r)| (s.as_slice(), *r)).collect();
-        let marked = by_place(&borrowed, EVEN, &|_, through| of_difference(through.iter().map(|(_, r)| *r)));
+        let marked = by_place(&borrowed, EVEN, |r| r.width(), &|_, through| {
+            of_difference(through.iter().map(|(_, r)| *r))
+        });
         let colours = |at: usize| -> Vec<Color> {
             marked.stacks[at].iter().map(|name| marked.palette.get(name).expect("each has one")).collect()
         };
@@ -215,15 +221,18 @@ mod tests {
     fn a_name_with_more_colours_than_it_can_have_is_in_the_other_one() {
         let stages =
             [Stage::Storage, Stage::Network, Stage::Prepare, Stage::Memory, Stage::Copy, Stage::Lock];
-        let stacks: Vec<_> = (0..).zip(stages).map(|(i, stage)| (stack(&format!("{i};f")), stage)).collect();
-        let borrowed: Vec<(&[String], Stage)> = stacks.iter().map(|(s, of)| (s.as_slice(), *of)).collect();
-        let of = |name: &str, through: &[(&[String], Stage)]| {
-            of_idle(name, through.iter().map(|(_, stage)| (Some(*stage), 1)))
+        let weighed = (1..).zip(stages);
+        let stacks: Vec<_> = weighed.map(|(ns, stage)| (stack(&format!("{ns};f")), (stage, ns))).collect();
+        let borrowed: Vec<(&[String], (Stage, u64))> =
+            stacks.iter().map(|(s, of)| (s.as_slice(), *of)).collect();
+        let of = |name: &str, through: &[(&[String], (Stage, u64))]| {
+            of_idle(name, through.iter().map(|(_, (stage, ns))| (Some(*stage), *ns)))
         };
-        let marked = by_place(&borrowed, SHARED, &of);
+        let marked = by_place(&borrowed, SHARED, |(_, ns)| *ns, &of);
         let colours: Vec<_> = marked.stacks.iter().map(|s| marked.palette.get(&s[1]).expect("one")).collect();
         let wanted: Vec<_> = stages.map(|s| shade(stage(s), "f")).to_vec();
-        assert_eq!(colours[..4], wanted[..4]);
-        assert_eq!(colours[4..], [SHARED, SHARED]);
+        // The lightest two are.
+        assert_eq!(colours[..2], [SHARED, SHARED]);
+        assert_eq!(colours[2..], wanted[2..]);
     }
 }

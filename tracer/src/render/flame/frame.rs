@@ -1,7 +1,7 @@
 //! One frame of a folded stack.
 
 use crate::render::escape::escape;
-use crate::timeline::{NamedFrame, PYTHON};
+use crate::timeline::NamedFrame;
 
 /// A longer name is cut: it would be read nowhere and could make the picture as large as its maker likes.
 const LENGTH: usize = 300;
@@ -28,7 +28,7 @@ pub(super) fn safe(name: &str) -> String {
 
 /// The name of a frame; the kernel's carry the `_[k]` that folding tools know.
 pub(super) fn function(frame: &NamedFrame, kernel: bool) -> String {
-    let name = if frame.module == PYTHON { safe(&frame.shown()) } else { safe(&frame.name) };
+    let name = safe(&frame.in_stack());
     if kernel { format!("{name}_[k]") } else { name }
 }
 

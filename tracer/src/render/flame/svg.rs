@@ -39,9 +39,10 @@ pub fn svg(flame: &Flame) -> Result<String, FlameError> {
     }
     let stages: Vec<(&[String], (Option<Stage>, u64))> =
         flame.stacks.iter().map(|(s, ns)| (s.as_slice(), (flame.stages.get(s).copied(), *ns))).collect();
-    let Marked { stacks, mut palette } = colour::by_place(&stages, colour::SHARED, &|name, through| {
-        colour::of_idle(name, through.iter().map(|(_, of)| *of))
-    });
+    let Marked { stacks, mut palette } =
+        colour::by_place(&stages, colour::SHARED, |(_, ns)| *ns, &|name, through| {
+            colour::of_idle(name, through.iter().map(|(_, of)| *of))
+        });
     let stacks: Vec<_> =
         stacks.iter().zip(flame.stacks.values()).map(|(frames, ns)| whole((frames, *ns))).collect();
     // Most viewers show no tooltips, so the end of a chain tells its time itself.
@@ -58,9 +59,10 @@ pub(super) fn difference(difference: &Difference) -> Result<String, FlameError> 
     difference.drawable()?;
     let differ: Vec<(&[String], Rates)> =
         difference.stacks.iter().filter(|(_, r)| r.width() > 0).map(|(s, r)| (s.as_slice(), *r)).collect();
-    let Marked { stacks, mut palette } = colour::by_place(&differ, colour::EVEN, &|_, through| {
-        colour::of_difference(through.iter().map(|(_, rates)| *rates))
-    });
+    let Marked { stacks, mut palette } =
+        colour::by_place(&differ, colour::EVEN, |rates| rates.width(), &|_, through| {
+            colour::of_difference(through.iter().map(|(_, rates)| *rates))
+        });
     let rates: HashMap<&[String], Rates> =
         stacks.iter().map(Vec::as_slice).zip(differ.iter().map(|(_, rates)| *rates)).collect();
     let stacks: Vec<_> = stacks
