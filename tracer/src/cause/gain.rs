@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use super::claimed::{claimed, is_feeders};
 use super::merge::seconds;
 use super::steps::steps;
 use super::terms::{FEEDER, Term, terms};
 use super::walk::Walker;
-use super::{Cause, Mechanism, Stage};
+use super::{Cause, Mechanism};
 use crate::idle::DeviceIdle;
 use crate::timeline::apportion;
 
@@ -29,8 +30,7 @@ pub(crate) fn fill(walker: &Walker<'_>, idle: &DeviceIdle, causes: &mut [Cause])
     }
     let stretch = idle.window.len().saturating_sub(idle.unknown_ns);
     let feeder = idle.main_feeder();
-    let mut terms = feeder.map(|f| terms(walker, idle, f)).unwrap_or_default();
-    leave_out_claimed(&mut terms, causes);
+    let mut terms = feeder.map(|f| terms(walker, idle, f, &claimed(causes))).unwrap_or_default();
     let ns_of = |causes: &[Cause], members: &[usize]| members.iter().map(|&i| causes[i].ns).sum::<u64>();
     for (&mechanism, members) in &by_mechanism {
         add_missing(&mut terms, mechanism, ns_of(causes, members));
@@ -72,22 +72,6 @@ fn add_missing(terms: &mut [Term], mechanism: Mechanism, ns: u64) {
         let known = path.removable.entry(mechanism).or_default();
         *known = (*known).max(ns.min(path.ns));
     }
-}
-
-/// Work that a mechanism of the feeder's own claims, such as a run after a synchronise, is that one's on the path too:
-/// else what the work itself is would give back the same time once more.
-fn leave_out_claimed(terms: &mut [Term], causes: &[Cause]) {
-    let Some(path) = terms.iter_mut().find(|t| t.name == FEEDER) else { return };
-    for cause in causes.iter().filter(|c| is_feeders(c.mechanism) && c.leaf != c.mechanism) {
-        if let Some(removable) = path.removable.get_mut(&cause.leaf) {
-            *removable = removable.saturating_sub(cause.ns);
-        }
-    }
-}
-
-/// Known to the ledger alone: it is about what the feeding thread asks of the device.
-fn is_feeders(mechanism: Mechanism) -> bool {
-    matches!(mechanism.stage(), Stage::Copy | Stage::Launch)
 }
 
 /// The predicted length of the stretch without one mechanism. Never longer than with it.

@@ -6,6 +6,7 @@
 
 mod blocked;
 mod calls;
+mod claimed;
 mod claims;
 mod classify;
 mod context;
@@ -25,6 +26,7 @@ mod merge;
 mod model;
 mod nvidia;
 mod place;
+mod processors;
 mod running;
 mod schedule;
 mod steps;

@@ -3,12 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use super::claimed::{self, Claimed};
 use super::ends::WAITS_FOR_DEVICE;
 use super::item::item;
-use super::jobs::{is_own, role};
+use super::jobs::role;
+use super::processors::Ran;
 use super::waits::{self, Next};
 use super::walk::Walker;
-use super::{Mechanism, Stage, calls, claims, groups, team};
+use super::{Mechanism, Stage, calls, claims};
 use crate::idle::DeviceIdle;
 use crate::timeline::{Activity, GivenWait, Slice, Thread, total, union};
 use crate::trace::{Ns, Span, State, ThreadKey};
@@ -26,7 +28,7 @@ pub(crate) struct Term {
 }
 
 impl Term {
-    fn new(name: impl Into<String>, ns: u64) -> Self {
+    pub(super) fn new(name: impl Into<String>, ns: u64) -> Self {
         Self { name: name.into(), ns, removable: BTreeMap::new() }
     }
 
@@ -39,9 +41,9 @@ impl Term {
 
 /// What one thread did with a stretch, its waits for others' items left out.
 #[derive(Default)]
-struct Load {
+pub(super) struct Load {
     ns: u64,
-    by: BTreeMap<Mechanism, u64>,
+    pub(super) by: BTreeMap<Mechanism, u64>,
     device_wait_ns: u64,
     /// Threads whose items it waited for, other than those nearer the device.
     givers: BTreeSet<ThreadKey>,
@@ -55,7 +57,12 @@ struct Shared {
 }
 
 /// All terms of `window`, the device's own first.
-pub(crate) fn terms(walker: &Walker<'_>, idle: &DeviceIdle, feeder: ThreadKey) -> Vec<Term> {
+pub(crate) fn terms(
+    walker: &Walker<'_>,
+    idle: &DeviceIdle,
+    feeder: ThreadKey,
+    claimed: &[Claimed],
+) -> Vec<Term> {
     let window = idle.window;
     let mut shared = Shared::default();
     let mut loads = Loads::new();
@@ -77,10 +84,12 @@ pub(crate) fn terms(walker: &Walker<'_>, idle: &DeviceIdle, feeder: ThreadKey) -
         let part = (nearer.len(), role(&thread.comm), thread.ppid, thread.key.tid == thread.pid);
         loads.entry(part).or_default().push((key, load));
     }
-    let ran = Ran::of(walker, window, feeder, &loads);
+    let claimed = claimed::of_work(claimed, &path.removable);
+    let ran = Ran::of(walker, window, feeder, &loads, &claimed);
+    claimed.iter().for_each(|part| part.leave_out(&mut path.removable));
     ran.take_along(&mut path);
     let mut terms = vec![Term::new("the GPU itself", idle.busy_ns), path];
-    terms.push(processors(walker, window, &ran));
+    terms.push(ran.term(walker, window));
     terms.extend(
         loads
             .into_iter()
@@ -244,6 +253,9 @@ fn starting(walker: &Walker<'_>, thread: &Thread) -> Option<Span> {
     Some(Span::new(exec, first.unwrap_or(Ns::MAX)))
 }
 
+/// By how far from the device, thread name, parent process, and whether it is its process's first thread.
+pub(super) type Loads = BTreeMap<(usize, String, u32, bool), Vec<(ThreadKey, Load)>>;
+
 /// A pool needs the mean of what its members did while they were there.
 fn pool(walker: &Walker<'_>, window: Span, name: &str, members: &[(ThreadKey, Load)]) -> Term {
     let life: u64 = members
@@ -261,99 +273,11 @@ fn pool(walker: &Walker<'_>, window: Span, name: &str, members: &[(ThreadKey, Lo
 }
 
 /// `ns / (life / window)`.
-fn per(ns: u64, life: u64, window: u64) -> u64 {
+pub(super) fn per(ns: u64, life: u64, window: u64) -> u64 {
     if life == 0 {
         return 0;
     }
     u64::try_from(u128::from(ns) * u128::from(window) / u128::from(life)).unwrap_or(u64::MAX)
-}
-
-type Loads = BTreeMap<(usize, String, u32, bool), Vec<(ThreadKey, Load)>>;
-
-/// What the job's threads did on processors.
-struct Ran<'t> {
-    job: Vec<&'t Thread>,
-    /// Of all of them: what a quota is for.
-    all_ns: u64,
-    /// Of those that batches pass through: others run as long as they run, not once a step.
-    ns: u64,
-    /// Of threads on chains, by what they ran.
-    by: BTreeMap<Mechanism, u64>,
-}
-
-impl<'t> Ran<'t> {
-    fn of(walker: &Walker<'t>, window: Span, feeder: ThreadKey, loads: &Loads) -> Self {
-        let context = &walker.context;
-        let chains: BTreeSet<u32> =
-            loads.values().flatten().filter_map(|(key, _)| context.thread(*key)).map(|t| t.pid).collect();
-        let pid = context.thread(feeder).map_or(0, |t| t.pid);
-        let own = |t: &&Thread| is_own(t) && (chains.contains(&t.pid) || context.jobs.together(pid, t.pid));
-        let job: Vec<&Thread> = context.timeline.threads.values().filter(own).collect();
-        let mut by: BTreeMap<Mechanism, u64> = BTreeMap::new();
-        for (&mechanism, &ns) in loads.values().flatten().flat_map(|(_, load)| &load.by) {
-            if matches!(mechanism.stage(), Stage::Prepare | Stage::Memory) {
-                *by.entry(mechanism).or_default() += ns;
-            }
-        }
-        let chained: BTreeSet<ThreadKey> = loads.values().flatten().map(|(key, _)| *key).collect();
-        let on_chain = |t: &&&Thread| {
-            chained.contains(&t.key) || (chains.contains(&t.pid) && context.team(t.pid).contains(&t.key))
-        };
-        let sum = |ns: u64, t: &&Thread| ns.saturating_add(on_processors(t, window));
-        let ns = job.iter().filter(on_chain).fold(0, sum).max(by.values().sum());
-        Self { all_ns: job.iter().fold(0, sum).max(ns), ns, job, by }
-    }
-
-    /// Threads of the job that have no processor wait for what others of it run: without a mechanism its part of
-    /// those waits goes too.
-    fn take_along(&self, term: &mut Term) {
-        let queued = term.removable.get(&Mechanism::ScheduleOversubscribed).copied().unwrap_or(0);
-        for (&mechanism, &ns) in &self.by {
-            if let Some(removable) = term.removable.get_mut(&mechanism) {
-                *removable = removable.saturating_add(per(queued, self.ns, ns)).min(term.ns);
-            }
-        }
-    }
-}
-
-/// The job's running time over the processors it may use.
-fn processors(walker: &Walker<'_>, window: Span, ran: &Ran<'_>) -> Term {
-    let online = u64::try_from(walker.context.timeline.host.online_cpus.len()).unwrap_or(0).max(1);
-    let last = ran.job.iter().filter_map(|t| t.off_cpu.last());
-    let allowed = last.map(|o| u64::from(o.cpus_allowed)).filter(|&n| n > 0);
-    let mask = allowed.max().unwrap_or(online).min(online);
-    // Thousandths of a processor.
-    let quotas = ran.job.iter().flat_map(|t| groups::quotas(&walker.context, t));
-    let quota = quotas.min().unwrap_or(u64::MAX).min(mask * 1000).max(1);
-    let over = |ns: u64, thousandths: u64| {
-        u64::try_from(u128::from(ns) * 1000 / u128::from(thousandths)).unwrap_or(u64::MAX)
-    };
-    let within = if quota < mask * 1000 { over(ran.all_ns, quota) } else { 0 };
-    let mut term = Term::new("the processors", over(ran.ns, mask * 1000).max(within).min(window.len()));
-    let freed = |thousandths: u64| term.ns.saturating_sub(over(ran.ns, thousandths));
-    let (throttled, affinity) = (freed(mask * 1000), freed(online * 1000));
-    let whole = term.ns;
-    term.removable.insert(Mechanism::ScheduleThrottled, throttled);
-    term.removable.insert(Mechanism::ScheduleAffinity, affinity);
-    // Threads in each other's way cost no processor but what they spin for each other. What they work they would
-    // work without the others too.
-    let spun: u64 = ran.job.iter().map(|t| spun(walker, t, window)).sum();
-    term.removable.insert(Mechanism::ScheduleOversubscribed, over(spun, quota).min(whole));
-    for (&mechanism, &ns) in &ran.by {
-        term.removable.insert(mechanism, over(ns, quota).min(whole));
-    }
-    term
-}
-
-/// How long a thread spun at the barriers of its team.
-fn spun(walker: &Walker<'_>, thread: &Thread, window: Span) -> u64 {
-    team::spinning(&walker.context, thread, window, on_processors(thread, window))
-}
-
-/// How long a thread was on processors, its short waits left out.
-fn on_processors(thread: &Thread, window: Span) -> u64 {
-    let ran = thread.running_before(window.end) - thread.running_before(window.start);
-    ran.saturating_sub(thread.shorts(window).ns())
 }
 
 /// Each disk's time with a request in flight, and the time in which anybody on a chain waited for one.

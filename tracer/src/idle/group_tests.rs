@@ -38,6 +38,30 @@ fn a_launch_bound_burst_is_extrapolated_and_said_so() {
     assert!(!last(trace(90.0)).launch_bound);
 }
 
+#[test]
+fn a_window_ahead_of_the_first_burst_is_like_that_one() {
+    let trace = |before: f64| {
+        let trace = job(&[before, 30.0]).submits(1, 0, 0, 1).submits(1, 100 * MS, 199 * MS, 1001);
+        placed(trace.record(watch(0, Watched::Rare)).record(watch(100 * MS, Watched::Burst)))
+    };
+    let first = |idle: DeviceIdle| idle.unplaced.first().unwrap().clone();
+    let alike = first(trace(33.0));
+    assert_eq!((alike.span.start, alike.ns, alike.launch_bound), (0, 67 * MS, true));
+    assert!(alike.reason.ends_with("extrapolated from when they were, 0.0 s after"), "{}", alike.reason);
+    assert!(!first(trace(90.0)).launch_bound);
+}
+
+#[test]
+fn the_nearest_burst_that_reads_alike_counts() {
+    // Launch-bound, then one long silence, then a window like both.
+    let trace = job(&[30.0, 30.0, 31.0]).submits(1, 0, 99 * MS, 1001).submits(1, 100 * MS, 100 * MS, 1);
+    let trace = trace.submits(1, 199 * MS, 199 * MS, 1);
+    let trace = trace.record(watch(0, Watched::Burst)).record(watch(200 * MS, Watched::Rare));
+    let idle = placed(trace);
+    let last = idle.unplaced.last().unwrap();
+    assert_eq!((last.span.start, last.launch_bound), (200 * MS, false), "{last:?}");
+}
+
 /// A run of graph launches.
 fn graphs(trace: TraceBuilder, first: u64, last: u64, count: u64) -> TraceBuilder {
     let group = SubmitGroup {

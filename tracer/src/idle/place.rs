@@ -58,6 +58,7 @@ fn of_device(
     edges.costs = cost::fit(&edges.runs, &readings, &drains);
     let mut placing = Placing { between_submits: fine.then(Vec::new), ..Placing::default() };
     let mut carry = Carry::default();
+    let mut unwatched = Vec::new();
     for window in &windows {
         // Windows ahead of the range are placed too: what they leave queued lasts into it.
         let mut aside = Placing::default();
@@ -68,7 +69,9 @@ fn of_device(
         let blind = blind.filter(|_| window.idle != Ok(window.span.len()));
         match (window.idle, blind) {
             (Ok(mass), Some(why)) => {
-                into.unplace(watches.unplaced(window.span, mass, why));
+                if inside {
+                    unwatched.push((window.span, mass, why.to_owned()));
+                }
                 carry = Carry::default();
             }
             (Ok(mass), None) => {
@@ -90,6 +93,10 @@ fn of_device(
             }
         }
     }
+    for (span, mass, why) in unwatched {
+        placing.unplace(watches.unplaced(span, mass, &why));
+    }
+    placing.unplaced.sort_by_key(|u| u.span.start);
     count(&edges, &mut idle);
     idle.placed = placing.placed;
     idle.unplaced = placing.unplaced;

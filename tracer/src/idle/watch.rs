@@ -17,13 +17,14 @@ const MOSTLY: u64 = 900;
 #[derive(Debug, Default)]
 pub(super) struct Watches {
     blind: Vec<(Span, String)>,
-    burst: Option<Burst>,
+    /// In the order of time.
+    bursts: Vec<Burst>,
 }
 
-/// What the last window looked like in which launches were watched.
+/// What a window looked like in which launches were watched.
 #[derive(Clone, Copy, Debug)]
 struct Burst {
-    end: Ns,
+    window: Span,
     /// Parts of a thousand.
     idle: u64,
     bound: u64,
@@ -45,7 +46,7 @@ impl Watches {
         let sees_all = |w: &CudaWatch| sees_launches(w) || (w.watched == Watched::Rare && graphs_alone);
         let blind =
             timeline.watches().filter(|(_, w)| !sees_all(w)).map(|(span, w)| (span, w.reason.clone()));
-        Self { blind: blind.collect(), burst: None }
+        Self { blind: blind.collect(), bursts: Vec::new() }
     }
 
     /// Why launches were not watched in a part of `window`.
@@ -63,20 +64,29 @@ impl Watches {
             || unplaced.iter().rev().take_while(|u| u.span.start >= window.start).filter(|u| u.launch_bound);
         let feeder = bound().max_by_key(|u| u.ns).and_then(|u| u.feeder);
         let (idle_share, bound) = (share(idle, window.len()), share(bound().map(|u| u.ns).sum(), idle));
-        self.burst = Some(Burst { end: window.end, idle: idle_share, bound, feeder });
+        self.bursts.push(Burst { window, idle: idle_share, bound, feeder });
     }
 
-    /// The idle time of a window in which launches were not watched.
+    /// Of the last window before and the first one after in which launches were watched, the nearer one of those that read
+    /// like this one.
+    fn like(&self, window: Span, idle: u64) -> Option<&Burst> {
+        let at = self.bursts.partition_point(|b| b.window.start < window.start);
+        let (before, after) = (at.checked_sub(1).and_then(|i| self.bursts.get(i)), self.bursts.get(at));
+        let alike = |b: &&Burst| b.idle.abs_diff(share(idle, window.len())) <= ALIKE;
+        before.into_iter().chain(after).filter(alike).min_by_key(|b| apart(b.window, window))
+    }
+
+    /// The idle time of a window in which launches were not watched; all in which they were have been noted.
     pub(super) fn unplaced(&self, window: Span, idle: u64, why: &str) -> UnplacedIdle {
-        let alike = |b: &Burst| b.bound >= MOSTLY && b.idle.abs_diff(share(idle, window.len())) <= ALIKE;
         let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
-        match self.burst.filter(alike) {
+        match self.like(window, idle).filter(|burst| burst.bound >= MOSTLY) {
             Some(burst) => UnplacedIdle {
                 span: window,
                 ns: idle,
                 reason: format!(
-                    "{UNWATCHED}{why}; extrapolated from when they were, {:.1} s before",
-                    seconds(window.start.saturating_sub(burst.end))
+                    "{UNWATCHED}{why}; extrapolated from when they were, {:.1} s {}",
+                    seconds(apart(burst.window, window)),
+                    if burst.window.start < window.start { "before" } else { "after" }
                 ),
                 launch_bound: true,
                 in_waits: false,
@@ -92,6 +102,11 @@ impl Watches {
             },
         }
     }
+}
+
+/// Between two windows.
+fn apart(a: Span, b: Span) -> Ns {
+    a.start.max(b.start).saturating_sub(a.end.min(b.end))
 }
 
 /// In parts of a thousand.

@@ -52,6 +52,8 @@ pub struct Policy {
     mode: Mode,
     budget: f64,
     watched: Watched,
+    /// Watching began, or began anew.
+    since: Ns,
     /// Measurements in a row that were over the budget.
     over: u32,
     /// Bursts in a row that would not be over it were they for good.
@@ -64,7 +66,16 @@ pub struct Policy {
 impl Policy {
     #[must_use]
     pub fn new(mode: Mode, budget: f64) -> Self {
-        Self { mode, budget, watched: Watched::Nothing, over: 0, cheap: 0, burst_ends: 0, next_burst: None }
+        Self {
+            mode,
+            budget,
+            watched: Watched::Nothing,
+            since: 0,
+            over: 0,
+            cheap: 0,
+            burst_ends: 0,
+            next_burst: None,
+        }
     }
 
     #[must_use]
@@ -98,6 +109,10 @@ impl Policy {
         }
         self.over += 1;
         if self.over < 2 && ours <= FAR_OVER * self.budget {
+            return None;
+        }
+        // Its beginning is a burst at the least: what follows until the next one is told from it.
+        if self.watched == Watched::All && at < self.since + BURST {
             return None;
         }
         let over = self.over_budget(cost);
@@ -172,8 +187,7 @@ impl Policy {
     }
 
     fn change(&mut self, at: Ns, watched: Watched, reason: String, step: bool) -> Change {
-        self.watched = watched;
-        self.over = 0;
+        (self.watched, self.since, self.over) = (watched, at, 0);
         if step {
             self.cheap = 0;
         }
@@ -254,6 +268,13 @@ mod tests {
             .collect();
         assert_eq!(steps, [Watched::Rare, Watched::Nothing]);
         assert_eq!(p.tick(1000 * SECOND, true), None);
+    }
+
+    #[test]
+    fn the_beginning_is_at_least_a_burst() {
+        let mut p = policy();
+        assert_eq!(p.judge(BURST / 2, cost(0.0, 0.9, 0.0)), None);
+        assert_eq!(p.judge(BURST, cost(0.0, 0.9, 0.0)).unwrap().watch.watched, Watched::Rare);
     }
 
     #[test]

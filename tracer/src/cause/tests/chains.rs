@@ -198,53 +198,6 @@ fn a_thread_that_held_a_request_for_long_is_not_merely_its_messenger() {
 }
 
 #[test]
-fn a_short_run_after_each_synchronise_gives_back_no_more_than_itself() {
-    // Nine steps of 100 ms: 90 ms in the synchronise call, 10 ms to the next submit; 5 ms of them idle.
-    let mut trace = trace().samples(FEEDER, 0, 1000 * MS, &["libcuda.so.1!spin"]);
-    let mut gaps = Vec::new();
-    for step in 0..9 {
-        let start = step * 100 * MS;
-        trace = trace
-            .call(FEEDER, CudaFamily::Synchronize, "cuCtxSynchronize", start, start + 90 * MS)
-            .submits(FEEDER, start + 100 * MS, start + 100 * MS, 1);
-        gaps.push((start + 95 * MS, start + 100 * MS));
-    }
-    let timeline = build(trace.records());
-    let causes = attribute(&timeline, &idle(&timeline, FEEDER, &gaps)).causes;
-    let of = |mechanism| causes.iter().filter(move |c| c.mechanism == mechanism);
-    let sync: u64 = of(Mechanism::LaunchSync).map(|c| c.ns).sum();
-    let gain: u64 = of(Mechanism::LaunchSync).map(|c| c.gain_ns).sum();
-    assert!(sync > 0, "{causes:#?}");
-    assert!(gain <= sync, "{gain} of {sync}");
-    assert!(of(Mechanism::PrepareCompute).next().is_none(), "spinning is no work: {causes:#?}");
-}
-
-#[test]
-fn what_a_run_after_a_synchronise_does_gives_back_no_more_than_what_it_does_elsewhere() {
-    // Steps of 100 ms in which Python runs for 10 ms after the synchronise, then one in which it runs for 85 ms.
-    let mut trace = trace();
-    let mut gaps = Vec::new();
-    for step in 0..10 {
-        let (start, waits) = (step * 100 * MS, if step < 9 { 90 * MS } else { 5 * MS });
-        let end = if step < 9 { start + 100 * MS } else { start + 90 * MS };
-        trace = trace
-            .samples(FEEDER, start, start + waits, &["libcuda.so.1!spin"])
-            .samples(FEEDER, start + waits, end, &["python3!step"])
-            .call(FEEDER, CudaFamily::Synchronize, "cuCtxSynchronize", start, start + waits)
-            .submits(FEEDER, end, end, 1);
-        gaps.push((start + waits, end));
-    }
-    let timeline = build(trace.records());
-    let causes = attribute(&timeline, &idle(&timeline, FEEDER, &gaps)).causes;
-    let of = |mechanism| causes.iter().filter(move |c| c.mechanism == mechanism);
-    let sums =
-        |mechanism| (of(mechanism).map(|c| c.ns).sum::<u64>(), of(mechanism).map(|c| c.gain_ns).sum::<u64>());
-    let (python, python_gain) = sums(Mechanism::PreparePython);
-    assert!(sums(Mechanism::LaunchSync).0 > 0 && python > 0, "{causes:#?}");
-    assert!(python_gain <= python, "{python_gain} of {python}: {causes:#?}");
-}
-
-#[test]
 fn a_pair_that_hands_over_all_the_time_is_followed_in_time_that_grows_with_it() {
     // Every wait is on a new lock, so that no earlier one is on the same object, and both wait for the other.
     let mut trace = TraceBuilder::new(0, 20_000 * MS)

@@ -3,6 +3,7 @@
 mod chains;
 mod claims;
 mod driving;
+mod gains;
 mod leaves;
 mod teams;
 

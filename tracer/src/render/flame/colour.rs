@@ -104,6 +104,11 @@ pub(super) fn parted(name: &str) -> (&str, &str) {
     (name.strip_suffix(mark).unwrap_or(name), mark)
 }
 
+/// Frames from the outermost, and what is known of the stack.
+pub(super) type Stacked<'a, T> = (&'a [String], T);
+/// The colour of a frame, by its name and the stacks through it.
+type Colouring<'c, T> = dyn Fn(&str, &[Stacked<'_, T>]) -> Color + 'c;
+
 /// Frames coloured by their place.
 pub(super) struct Marked {
     /// In the order given.
@@ -115,10 +120,10 @@ pub(super) struct Marked {
 /// it; `weight` which colours of a name count most, of which it can have as many as there are marks, and `other` instead
 /// of the rest.
 pub(super) fn by_place<T>(
-    stacks: &[(&[String], T)],
+    stacks: &[Stacked<'_, T>],
     other: Color,
     weight: fn(&T) -> u64,
-    colour: &dyn Fn(&str, &[(&[String], T)]) -> Color,
+    colour: &Colouring<'_, T>,
 ) -> Marked {
     let mut colours = vec![Vec::new(); stacks.len()];
     colour_each(stacks, 0, &mut colours, colour);
@@ -157,10 +162,10 @@ pub(super) fn by_place<T>(
 
 /// Appends to each stack's the colours of its frames from `depth` on.
 fn colour_each<T>(
-    stacks: &[(&[String], T)],
+    stacks: &[Stacked<'_, T>],
     depth: usize,
     colours: &mut [Vec<Color>],
-    colour: &dyn Fn(&str, &[(&[String], T)]) -> Color,
+    colour: &Colouring<'_, T>,
 ) {
     let mut from = 0;
     for group in stacks.chunk_by(|a, b| a.0.get(depth) == b.0.get(depth)) {

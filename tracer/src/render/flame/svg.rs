@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use inferno::flamegraph::color::{BackgroundColor, PaletteMap};
 use inferno::flamegraph::{Direction, Options, TextTruncateDirection, from_lines};
 
-use super::colour::Marked;
+use super::colour::{Marked, Stacked};
 use super::difference::Rates;
 use super::{Difference, Flame, FlameError, Kind, colour, legend};
 use crate::cause::Stage;
@@ -37,7 +37,7 @@ pub fn svg(flame: &Flame) -> Result<String, FlameError> {
         let drawing = draw(lines(&stacks, None, &mut palette), palette)?;
         return Ok(legend::add(drawing, &colour::KINDS));
     }
-    let stages: Vec<(&[String], (Option<Stage>, u64))> =
+    let stages: Vec<Stacked<(Option<Stage>, u64)>> =
         flame.stacks.iter().map(|(s, ns)| (s.as_slice(), (flame.stages.get(s).copied(), *ns))).collect();
     let Marked { stacks, mut palette } =
         colour::by_place(&stages, colour::SHARED, |(_, ns)| *ns, &|name, through| {
@@ -57,7 +57,7 @@ pub fn svg(flame: &Flame) -> Result<String, FlameError> {
 /// The two do not differ.
 pub(super) fn difference(difference: &Difference) -> Result<String, FlameError> {
     difference.drawable()?;
-    let differ: Vec<(&[String], Rates)> =
+    let differ: Vec<Stacked<Rates>> =
         difference.stacks.iter().filter(|(_, r)| r.width() > 0).map(|(s, r)| (s.as_slice(), *r)).collect();
     let Marked { stacks, mut palette } =
         colour::by_place(&differ, colour::EVEN, |rates| rates.width(), &|_, through| {

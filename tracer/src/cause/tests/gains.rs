@@ -1,0 +1,73 @@
+//! What a cause gives back: no more than is its own, and nothing twice.
+
+use super::*;
+
+#[test]
+fn a_short_run_after_each_synchronise_gives_back_no_more_than_itself() {
+    // Nine steps of 100 ms: 90 ms in the synchronise call, 10 ms to the next submit; 5 ms of them idle.
+    let mut trace = trace().samples(FEEDER, 0, 1000 * MS, &["libcuda.so.1!spin"]);
+    let mut gaps = Vec::new();
+    for step in 0..9 {
+        let start = step * 100 * MS;
+        trace = trace
+            .call(FEEDER, CudaFamily::Synchronize, "cuCtxSynchronize", start, start + 90 * MS)
+            .submits(FEEDER, start + 100 * MS, start + 100 * MS, 1);
+        gaps.push((start + 95 * MS, start + 100 * MS));
+    }
+    let timeline = build(trace.records());
+    let causes = attribute(&timeline, &idle(&timeline, FEEDER, &gaps)).causes;
+    let of = |mechanism| causes.iter().filter(move |c| c.mechanism == mechanism);
+    let sync: u64 = of(Mechanism::LaunchSync).map(|c| c.ns).sum();
+    let gain: u64 = of(Mechanism::LaunchSync).map(|c| c.gain_ns).sum();
+    assert!(sync > 0, "{causes:#?}");
+    assert!(gain <= sync, "{gain} of {sync}");
+    assert!(of(Mechanism::PrepareCompute).next().is_none(), "spinning is no work: {causes:#?}");
+}
+
+#[test]
+fn what_a_run_after_a_synchronise_does_gives_back_no_more_than_what_it_does_elsewhere() {
+    // Steps of 100 ms in which Python runs for 10 ms after the synchronise, then one in which it runs for 85 ms.
+    let mut trace = trace();
+    let mut gaps = Vec::new();
+    for step in 0..10 {
+        let (start, waits) = (step * 100 * MS, if step < 9 { 90 * MS } else { 5 * MS });
+        let end = if step < 9 { start + 100 * MS } else { start + 90 * MS };
+        trace = trace
+            .samples(FEEDER, start, start + waits, &["libcuda.so.1!spin"])
+            .samples(FEEDER, start + waits, end, &["python3!step"])
+            .call(FEEDER, CudaFamily::Synchronize, "cuCtxSynchronize", start, start + waits)
+            .submits(FEEDER, end, end, 1);
+        gaps.push((start + waits, end));
+    }
+    let timeline = build(trace.records());
+    let causes = attribute(&timeline, &idle(&timeline, FEEDER, &gaps)).causes;
+    let of = |mechanism| causes.iter().filter(move |c| c.mechanism == mechanism);
+    let sums =
+        |mechanism| (of(mechanism).map(|c| c.ns).sum::<u64>(), of(mechanism).map(|c| c.gain_ns).sum::<u64>());
+    let (python, python_gain) = sums(Mechanism::PreparePython);
+    assert!(sums(Mechanism::LaunchSync).0 > 0 && python > 0, "{causes:#?}");
+    assert!(python_gain <= python, "{python_gain} of {python}: {causes:#?}");
+}
+
+#[test]
+fn what_back_to_back_launches_take_is_not_given_back_as_the_python_that_makes_them() {
+    // All second long: 0.8 s of the device's idle time too fine to be placed, and one gap while the thread does more.
+    let timeline = build(trace().samples(FEEDER, 0, 1000 * MS, &["python3!launch"]).records());
+    let between = UnplacedIdle {
+        span: Span::new(0, 1000 * MS),
+        ns: 800 * MS,
+        reason: "between submits".into(),
+        launch_bound: true,
+        in_waits: false,
+        feeder: Some(key(FEEDER)),
+    };
+    let placed = idle(&timeline, FEEDER, &[(500 * MS, 520 * MS)]);
+    let idle = DeviceIdle { busy_ns: 180 * MS, idle_ns: 820 * MS, unplaced: vec![between], ..placed };
+    let causes = attribute(&timeline, &idle).causes;
+    let of = |mechanism| causes.iter().filter(move |c| c.mechanism == mechanism);
+    let gain = |mechanism| of(mechanism).map(|c| c.gain_ns).sum::<u64>();
+    assert_eq!(of(Mechanism::PreparePython).map(|c| c.ns).sum::<u64>(), 20 * MS, "{causes:#?}");
+    // Without the launches the thread is done in 200 ms.
+    assert_eq!(gain(Mechanism::LaunchBound), 800 * MS, "{causes:#?}");
+    assert!(gain(Mechanism::PreparePython) <= 200 * MS, "{causes:#?}");
+}
