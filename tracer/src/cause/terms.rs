@@ -190,6 +190,10 @@ fn wait(
     let context = &walker.context;
     let last = waits::last_piece(thread, index);
     let (Some(off), Some(end)) = (thread.off_cpu.get(index), thread.off_cpu.get(last)) else { return };
+    if off.state == State::Idle {
+        // A kernel thread without work: nothing is held up by that.
+        return;
+    }
     let ns = slice.span.len();
     let part = calls::cut(thread, slice.span);
     if part.iter().any(|(_, call)| call.is_some_and(calls::synchronises)) {

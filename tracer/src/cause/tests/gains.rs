@@ -71,3 +71,29 @@ fn what_back_to_back_launches_take_is_not_given_back_as_the_python_that_makes_th
     assert_eq!(gain(Mechanism::LaunchBound), 800 * MS, "{causes:#?}");
     assert!(gain(Mechanism::PreparePython) <= 200 * MS, "{causes:#?}");
 }
+
+#[test]
+fn a_kernel_thread_without_work_holds_nothing_up() {
+    const KWORKER: u32 = 90;
+    // Steps of 100 ms: 60 ms for the disk, 5 ms for work of the kernel's, then the device is busy.
+    let mut trace = trace().thread(KWORKER, KWORKER, "kworker/0:1");
+    let mut gaps = Vec::new();
+    for step in 0..10 {
+        let start = step * 100 * MS;
+        let (read, done) = (start + 60 * MS, start + 65 * MS);
+        trace = trace
+            .wait(FEEDER, start, read, read, |w| w.read(4, IMAGE).kernel(PAGE).interrupt(DISK_INTERRUPT))
+            .wait(FEEDER, read, done, done, |w| w.futex(0x500, 0).woken_by(KWORKER))
+            .wait(KWORKER, start.saturating_sub(35 * MS), read, read, |w| {
+                w.with(|off| off.state = State::Idle).interrupt(TIMER)
+            })
+            .samples(KWORKER, read, done, &["work"])
+            .submits(FEEDER, done, done, 1);
+        gaps.push((start, done));
+    }
+    let timeline = build(trace.records());
+    let causes = attribute(&timeline, &idle(&timeline, FEEDER, &gaps)).causes;
+    let reads = causes.iter().filter(|c| c.mechanism == Mechanism::StorageRead);
+    let gain: u64 = reads.map(|c| c.gain_ns).sum();
+    assert!((550 * MS..=650 * MS).contains(&gain), "{gain}: {causes:#?}");
+}
