@@ -11,7 +11,8 @@ mod report;
 mod run;
 mod score;
 
-use std::process::Command;
+use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
@@ -30,7 +31,7 @@ pub struct Scoreboard {
     /// How often each case is run, with seeds from 1 on.
     #[arg(long, default_value_t = 1)]
     seeds: u64,
-    /// Run again what the board has of this commit already.
+    /// Run again what the board has of this commit already, or of one in which nothing of what is measured differs.
     #[arg(long)]
     again: bool,
     /// Neither read nor write the board: only say what came of it.
@@ -61,12 +62,13 @@ pub fn scoreboard(arguments: &Scoreboard) -> Result<()> {
     // Only the board's lines need it.
     let commit = if arguments.dry_run { String::new() } else { commit()? };
     let mut board = if arguments.dry_run { Vec::new() } else { lines::read()? };
+    let mut same = Same::new(&commit);
     let mut fresh = Vec::new();
     let mut failed = Vec::new();
     for seed in 1..=arguments.seeds {
         for (name, case) in &cases {
-            let known = |l: &Line| l.case == *name && l.seed == seed && l.commit == commit;
-            if !arguments.again && board.iter().any(known) {
+            let of_it = |l: &&Line| l.case == *name && l.seed == seed;
+            if !arguments.again && board.iter().filter(of_it).any(|l| same.measures(&l.commit)) {
                 say(format!("{name}, seed {seed}: on the board already"));
                 continue;
             }
@@ -75,7 +77,7 @@ pub fn scoreboard(arguments: &Scoreboard) -> Result<()> {
                 Ok(line) => {
                     println!("{}", page::told(case, &line));
                     if !arguments.dry_run {
-                        board.retain(|l| !known(l));
+                        board.retain(|l| !(of_it(&l) && l.commit == commit));
                         board.push(line.clone());
                         lines::write(&board)?;
                     }
@@ -115,9 +117,49 @@ fn verdict(cases: &Cases, lines: &[Line]) -> Result<()> {
     if wrong.is_empty() { Ok(()) } else { bail!("the first cause is wrong: {}", wrong.join(", ")) }
 }
 
+/// What a run measures, and what it is measured with.
+const MEASURED: [&str; 6] =
+    ["Cargo.lock", "tests/gpu-sim", "tests/job", "tracer", "tracer-ebpf", "xtask/src/scoreboard/run.rs"];
+
+/// Which commits measure the same as this one: a board of many runs is not made in one go.
+struct Same<'c> {
+    commit: &'c str,
+    known: BTreeMap<String, bool>,
+}
+
+impl<'c> Same<'c> {
+    fn new(commit: &'c str) -> Self {
+        Self { commit, known: BTreeMap::new() }
+    }
+
+    fn measures(&mut self, other: &str) -> bool {
+        if other == self.commit {
+            return true;
+        }
+        *self.known.entry(other.to_owned()).or_insert_with(|| {
+            let mut git = Command::new("git");
+            git.current_dir(place::root()).args(["diff", "--quiet", other, "--"]).args(MEASURED);
+            // With changes of its own it is no commit, nor is one that this history does not have.
+            git.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+        })
+    }
+}
+
 /// What the lines are of: the commit, marked where the tree has changes.
 fn commit() -> Result<String> {
     let mut git = Command::new("git");
     git.current_dir(place::root()).args(["describe", "--always", "--dirty=+", "--exclude=*", "--abbrev=10"]);
     Ok(output(&mut git).context("the scoreboard's lines name the commit")?.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_that_is_not_there_measures_nothing_of_this_one() {
+        let mut same = Same::new("this");
+        assert!(same.measures("this"));
+        assert!(!same.measures("no-such-commit") && !same.measures("0123456789+"));
+    }
 }
