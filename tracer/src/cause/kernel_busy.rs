@@ -12,7 +12,7 @@ pub(crate) enum Busy {
     Reclaim,
     /// Brings a page of a mapped file in, or looks it up.
     FileFault,
-    /// Fills the page cache, or hands requests to a disk.
+    /// Fills the page cache, or hands requests to a disk; what a write does all is for that.
     FileIo,
     /// Gets fresh memory, or gives it back: the two ends of allocating each step anew.
     FaultZeroing,
@@ -54,6 +54,10 @@ const BUSY: &[(&str, Busy)] = &[
     ("filemap_add_folio", Busy::FileIo),
     ("add_to_page_cache_lru", Busy::FileIo),
     ("do_writepages", Busy::FileIo),
+    ("generic_perform_write", Busy::FileIo),
+    ("iomap_file_buffered_write", Busy::FileIo),
+    ("iomap_write_*", Busy::FileIo),
+    ("btrfs_buffered_write", Busy::FileIo),
     ("clear_page*", Busy::FaultZeroing),
     ("clear_huge_page*", Busy::FaultZeroing),
     ("clear_subpage*", Busy::FaultZeroing),
@@ -135,6 +139,8 @@ mod tests {
         assert_eq!((busy(&fuse), file_work(&fuse)), (Some(Busy::FileIo), Mechanism::NetworkFs));
         let mapped = frames(&["submit_bio", "filemap_fault", "handle_mm_fault", "exc_page_fault"]);
         assert_eq!(busy(&mapped), Some(Busy::FileFault));
+        let write = frames(&["copy_folio_from_iter_atomic", "generic_perform_write", "vfs_write"]);
+        assert_eq!((busy(&write), file_work(&write)), (Some(Busy::FileIo), Mechanism::StorageWrite));
         // Another's request is done in an interrupt that came over this one.
         let over = frames(&["blk_mq_run_hw_queue", "asm_common_interrupt", "sha256_transform"]);
         assert_eq!(busy(&over), None);

@@ -18,6 +18,9 @@ use crate::trace::{Ns, Span, State, ThreadKey};
 /// The term of the thread that submits.
 pub(crate) const FEEDER: &str = "the feeding thread";
 
+/// A disk that is busy for more than this many times what the chains wait for disks is not busy for them.
+const OTHERS: u64 = 10;
+
 /// One thing that the stretch cannot be shorter than.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Term {
@@ -308,7 +311,14 @@ fn disks(walker: &Walker<'_>, window: Span, waits: &BTreeMap<Mechanism, Vec<Span
             )
         })
         .collect();
-    terms.push(Term::new("waits for disks", total(&union(waits.values().flatten().copied().collect()))));
+    let any = total(&union(waits.values().flatten().copied().collect()));
+    for term in &mut terms {
+        // A disk is busy for all programs of the host. One that the chains hardly wait for is busy for others.
+        if any.saturating_mul(OTHERS) < term.ns {
+            term.ns = any;
+        }
+    }
+    terms.push(Term::new("waits for disks", any));
     for term in &mut terms {
         term.ns = term.ns.min(window.len());
         for (&mechanism, &ns) in &by {

@@ -97,3 +97,41 @@ fn a_kernel_thread_without_work_holds_nothing_up() {
     let gain: u64 = reads.map(|c| c.gain_ns).sum();
     assert!((550 * MS..=650 * MS).contains(&gain), "{gain}: {causes:#?}");
 }
+
+#[test]
+fn a_disk_that_others_keep_busy_holds_nothing_up() {
+    // Steps of 100 ms with a sleep of 50; the host's disk has a request in flight all the time.
+    let gain = |reads: bool| {
+        let busy = BlockTotal {
+            span: Span::new(0, 1000 * MS),
+            dev: 8 << 20,
+            reads: 99,
+            busy_ns: 1000 * MS,
+            ..BlockTotal::default()
+        };
+        let mut trace = trace().record(Record::Block(busy));
+        let mut gaps = Vec::new();
+        for step in 0..10 {
+            let (start, end) = (step * 100 * MS, step * 100 * MS + 50 * MS);
+            trace = trace
+                .wait(FEEDER, start, end, end, |w| {
+                    let sleep = [0, 0, 0, 0, 0, 0];
+                    w.syscall(libc::SYS_clock_nanosleep, sleep).interrupt(TIMER)
+                })
+                .submits(FEEDER, end, end, 1);
+            if reads {
+                trace = trace.wait(FEEDER, end, end + 20 * MS, end + 20 * MS, |w| {
+                    w.read(4, IMAGE).kernel(PAGE).interrupt(DISK_INTERRUPT)
+                });
+            }
+            gaps.push((start, end));
+        }
+        let timeline = build(trace.records());
+        let causes = attribute(&timeline, &idle(&timeline, FEEDER, &gaps)).causes;
+        let sleeps = causes.iter().filter(|c| c.mechanism == Mechanism::TimerSleep);
+        sleeps.map(|c| c.gain_ns).sum::<u64>()
+    };
+    assert_eq!(gain(false), 500 * MS);
+    // What the job itself waits for may be the next to hold it up.
+    assert_eq!(gain(true), 0);
+}
