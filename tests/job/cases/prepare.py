@@ -114,9 +114,9 @@ def python_targets(run):
 
 
 def python_in_main(run):
-    """The same in the training thread."""
-    boxes = [(8 * i, 4 * i, 8 * i + 100, 4 * i + 100) for i in range(40 if run.fault else 2)]
-    trainer = Trainer(run.open(), 60)
+    """The same in the training thread, and for longer than the device is busy: running ahead would not hide it."""
+    boxes = [(8 * i, 4 * i, 8 * i + 100, 4 * i + 100) for i in range(80 if run.fault else 2)]
+    trainer = Trainer(run.open(), 20)
 
     def step():
         build_target_map(512, 512, boxes[:20])

@@ -10,8 +10,6 @@ use crate::trace::Ns;
 /// After [`Step::FewerSamples`]. A stretch of work is told from the thread's samples within a second of it: of 99
 /// there are still 20.
 pub const SAMPLE_EVERY: u64 = 5;
-/// A step that takes out programs has to win this part of what is too much.
-const WORTH: f64 = 0.1;
 /// A measurement spans at least this long: shorter ones are mostly noise.
 const SPAN: Duration = Duration::from_secs(2);
 
@@ -64,6 +62,11 @@ impl Step {
     /// It costs the answer something, so one burst is no reason for it.
     fn hurts(self) -> bool {
         !matches!(self, Self::FewerRescans | Self::FewerHostTicks)
+    }
+
+    /// What part of what is too much it has to win, where that is known. Without samples what runs has no name.
+    fn worth(self) -> f64 {
+        if self == Self::NoSamples { 0.5 } else { 0.1 }
     }
 
     /// The programs that it takes out or lets run less; none where it makes many of them cheaper.
@@ -145,7 +148,7 @@ impl Governor {
             kernel * 100.0,
             self.budget * 100.0
         );
-        let worth = |step: &Step| self.wins(*step).is_none_or(|w| w >= (share - self.budget) * WORTH);
+        let worth = |step: &Step| self.wins(*step).is_none_or(|w| w >= (share - self.budget) * step.worth());
         if let Some(next) = self.left.iter().position(worth) {
             if self.left[next].hurts() && self.streak < 2 {
                 return (None, None);
@@ -154,7 +157,7 @@ impl Governor {
             return (Some(step), Some(format!("{over}: {}", step.what())));
         }
         let first = !std::mem::replace(&mut self.exhausted, true);
-        (None, first.then(|| format!("{over}, and no step is left to take")))
+        (None, first.then(|| format!("{over}, and no step is left that would help")))
     }
 
     /// Share that a step would win at most; `None` where that was not measured.
@@ -267,6 +270,17 @@ mod tests {
         assert_eq!(relieving("block_issue"), [Step::NoDisks]);
         assert_eq!(relieving("cpu_sample"), [Step::FewerSamples, Step::NoSamples]);
         assert_eq!(dear("sched_switch").len(), Step::ORDER.len() - 3);
+    }
+
+    #[test]
+    fn samples_are_given_up_only_where_they_are_most_of_what_is_too_much() {
+        let steps = |sample: f64| {
+            let mut g = governor();
+            g.kernel(vec![("sched_switch".into(), 0.04), ("cpu_sample".into(), sample)]);
+            (1..=20).filter_map(|span| g.judge(span * 2 * SECOND, 0).0).collect::<Vec<_>>()
+        };
+        assert!(!steps(0.005).contains(&Step::NoSamples) && steps(0.005).contains(&Step::FewerSamples));
+        assert!(steps(0.1).contains(&Step::NoSamples));
     }
 
     #[test]

@@ -15,6 +15,8 @@ const FIRST: u64 = 5;
 #[derive(Debug, Default)]
 pub struct KernelCost {
     burst: Option<Burst>,
+    /// What was measured holds no more.
+    stale: bool,
 }
 
 #[derive(Debug)]
@@ -26,6 +28,11 @@ struct Burst {
 }
 
 impl KernelCost {
+    /// What the programs do has changed: the next burst begins with the next tick.
+    pub fn again(&mut self) {
+        self.stale = true;
+    }
+
     /// Call every tick. At the end of a burst: processor time of each program per time passed.
     pub fn tick(&mut self, tick: u64, now: Ns, tracer: &Tracer) -> Option<Vec<(String, f64)>> {
         if let Some(burst) = self.burst.take() {
@@ -36,7 +43,7 @@ impl KernelCost {
             };
             return Some(spent(tracer).into_iter().map(per_time).collect());
         }
-        if tick % EVERY == FIRST {
+        if tick % EVERY == FIRST || std::mem::take(&mut self.stale) {
             match aya::sys::enable_stats(aya::sys::Stats::RunTime) {
                 Ok(statistics) => {
                     self.burst = Some(Burst { began: now, before: spent(tracer), _statistics: statistics });

@@ -286,6 +286,7 @@ impl Recorder {
         let (step, what) = self.governor.tick(self.tracer.unwinding().cpu_ns);
         if let Some(step) = step {
             self.take_step(step)?;
+            self.kernel_cost.again();
         }
         if let Some(what) = what {
             tracing::info!("{what}");
