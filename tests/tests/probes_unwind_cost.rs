@@ -176,13 +176,6 @@ fn maps_kib() -> u64 {
     bytes >> 10
 }
 
-/// The most memory this process has had.
-fn resident_kib() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/status").expect("one's own");
-    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("every Linux has it");
-    line.trim().trim_end_matches(" kB").parse().expect("a number")
-}
-
 const TARGETS: usize = 200;
 const OBJECTS: usize = 500;
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/object.so"));
@@ -201,16 +194,17 @@ fn objects(folder: &Path) {
 /// What the libraries of all targets take, some 20 KiB each, and as much again.
 const MEMORY_KIB: u64 = 4 << 20;
 
-fn memory_kib() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").expect("every Linux has it");
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:")).expect("since 3.14");
+/// A field of one of the kernel's files that count in KiB.
+fn kib(file: &str, field: &str) -> u64 {
+    let text = std::fs::read_to_string(file).expect("every Linux has it");
+    let line = text.lines().find_map(|line| line.strip_prefix(field)).expect("every Linux has it");
     line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
 #[test]
 #[file_serial(probes)]
 fn many_targets_with_many_objects_share_their_tables() {
-    if memory_kib() < MEMORY_KIB {
+    if kib("/proc/meminfo", "MemAvailable:") < MEMORY_KIB {
         leaves_out("200 processes with 500 libraries: there are no 4 GiB of memory");
         return;
     }
@@ -232,7 +226,8 @@ fn many_targets_with_many_objects_share_their_tables() {
         tracer.tick(&mut |_| {}).expect("tick");
         let state = tracer.unwinding();
         if state.pending == 0 && state.tables >= OBJECTS as u64 {
-            let (kernel, own) = (maps_kib(), resident_kib());
+            // The most memory this process has had.
+            let (kernel, own) = (maps_kib(), kib("/proc/self/status", "VmHWM:"));
             println!("after {:?}: {state:?}; {kernel} KiB in maps, {own} KiB here", begun.elapsed());
             // One table an object, whoever maps it.
             assert!(state.tables < 2 * OBJECTS as u64, "{state:?}");
