@@ -66,6 +66,14 @@ pub enum Judged {
     NoDemand,
 }
 
+impl Case {
+    /// All that a run of it depends on beside its job.
+    pub fn conditions(&self) -> String {
+        let Self { steps, kernel, gpu, device, record, untraced_truth, .. } = self;
+        format!("{:?}", (steps, kernel, gpu, device, record, untraced_truth))
+    }
+}
+
 impl Judged {
     /// One fault, whose gain can be held against what it cost.
     pub fn has_gain(self) -> bool {

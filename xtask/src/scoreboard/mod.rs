@@ -5,6 +5,7 @@
 
 mod case;
 mod guest;
+mod kept;
 mod lines;
 mod page;
 mod report;
@@ -20,8 +21,8 @@ use clap::Args;
 use crate::shell::{again_as_root, is_root, output, say};
 use crate::{demo, place, setup};
 use case::{Case, Cases};
-use run::{Way, run};
-use score::{Line, Reports, Spent, score};
+use kept::Kept;
+use score::{Line, Reports, score};
 
 #[derive(Debug, Args)]
 pub struct Scoreboard {
@@ -32,6 +33,7 @@ pub struct Scoreboard {
     #[arg(long, default_value_t = 1)]
     seeds: u64,
     /// Run again what the board has of this commit already, or of one in which nothing of what is measured differs.
+    /// Without it, traces that are still there are read anew where only what reads them has changed.
     #[arg(long)]
     again: bool,
     /// Neither read nor write the board: only say what came of it.
@@ -73,7 +75,13 @@ pub fn scoreboard(arguments: &Scoreboard) -> Result<()> {
                 continue;
             }
             say(format!("{name}, seed {seed}"));
-            match both(name, case, seed, &commit) {
+            let kept = Kept::read(name, seed).filter(|k| {
+                !arguments.again
+                    && !arguments.dry_run
+                    && k.conditions == case.conditions()
+                    && same.records(&k.commit)
+            });
+            match judge(name, case, seed, &commit, kept) {
                 Ok(line) => {
                     println!("{}", page::told(case, &line));
                     if !arguments.dry_run {
@@ -97,17 +105,10 @@ pub fn scoreboard(arguments: &Scoreboard) -> Result<()> {
     verdict(&cases, &fresh)
 }
 
-fn both(name: &str, case: &Case, seed: u64, commit: &str) -> Result<Line> {
-    let traced = !case.untraced_truth;
-    let base = run(name, case, Way { seed, fault: false, traced })?;
-    let fault = run(name, case, Way { seed, fault: true, traced: true })?;
-    let reports = Reports::of(case, &fault)?;
-    let spent = if traced {
-        Spent::from(&fault)
-    } else {
-        Spent::from(&run(name, case, Way { seed, fault: true, traced })?)
-    };
-    score((name, seed, commit), case, Spent::from(&base), spent, &reports)
+/// Reads what was kept, or runs the case first.
+fn judge(name: &str, case: &Case, seed: u64, commit: &str, kept: Option<Kept>) -> Result<Line> {
+    let kept = kept.map_or_else(|| Kept::make(name, case, seed, commit), Ok)?;
+    score((name, seed, commit), case, &kept, &Reports::of(case, &kept)?)
 }
 
 fn verdict(cases: &Cases, lines: &[Line]) -> Result<()> {
@@ -120,29 +121,56 @@ fn verdict(cases: &Cases, lines: &[Line]) -> Result<()> {
 /// What a run measures, and what it is measured with.
 const MEASURED: [&str; 6] =
     ["Cargo.lock", "tests/gpu-sim", "tests/job", "tracer", "tracer-ebpf", "xtask/src/scoreboard/run.rs"];
+/// What of it has no part in a recording: the rooms that read traces, and what is asked of a case
+/// ([`Case::conditions`] says what is asked of its runs).
+const READING: [&str; 8] = [
+    ":(exclude)tests/job/cases.toml",
+    ":(exclude)tracer/src/cause",
+    ":(exclude)tracer/src/eval",
+    ":(exclude)tracer/src/finding",
+    ":(exclude)tracer/src/idle",
+    ":(exclude)tracer/src/import",
+    ":(exclude)tracer/src/render",
+    ":(exclude)tracer/src/timeline",
+];
 
 /// Which commits measure the same as this one: a board of many runs is not made in one go.
 struct Same<'c> {
     commit: &'c str,
-    known: BTreeMap<String, bool>,
+    measure: BTreeMap<String, bool>,
+    record: BTreeMap<String, bool>,
 }
 
 impl<'c> Same<'c> {
     fn new(commit: &'c str) -> Self {
-        Self { commit, known: BTreeMap::new() }
+        Self { commit, measure: BTreeMap::new(), record: BTreeMap::new() }
     }
 
+    /// Whether a line of another commit would be a line of this one.
     fn measures(&mut self, other: &str) -> bool {
         if other == self.commit {
             return true;
         }
-        *self.known.entry(other.to_owned()).or_insert_with(|| {
-            let mut git = Command::new("git");
-            git.current_dir(place::root()).args(["diff", "--quiet", other, "--"]).args(MEASURED);
-            // With changes of its own it is no commit, nor is one that this history does not have.
-            git.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
-        })
+        *self.measure.entry(other.to_owned()).or_insert_with(|| no_difference(other, &[]))
     }
+
+    /// Whether another commit's recordings would be recordings of this one. A file that is new is of a new case.
+    fn records(&mut self, other: &str) -> bool {
+        *self
+            .record
+            .entry(other.to_owned())
+            .or_insert_with(|| !other.ends_with('+') && no_difference(other, &READING))
+    }
+}
+
+/// Between another commit and the tree as it is. With changes of its own the other is no commit, nor is one that this
+/// history does not have.
+fn no_difference(other: &str, but: &[&str]) -> bool {
+    let mut git = Command::new("git");
+    git.current_dir(place::root()).args(["diff", "--quiet"]);
+    git.args((!but.is_empty()).then_some("--diff-filter=a"));
+    git.arg(other).arg("--").args(MEASURED).args(but);
+    git.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
 /// What the lines are of: the commit, marked where the tree has changes.
@@ -161,5 +189,6 @@ mod tests {
         let mut same = Same::new("this");
         assert!(same.measures("this"));
         assert!(!same.measures("no-such-commit") && !same.measures("0123456789+"));
+        assert!(!same.records("no-such-commit") && !same.records("0123456789+"));
     }
 }

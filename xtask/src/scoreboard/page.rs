@@ -89,7 +89,9 @@ fn totals(cases: &Cases, lines: &[&Line]) -> String {
     let explained: Vec<f64> =
         lines.iter().filter(|l| !judged(l).is_control()).map(|l| l.unexplained).collect();
     let mean = explained.iter().sum::<f64>() / explained.len().max(1) as f64;
-    let commits: BTreeSet<&str> = lines.iter().map(|l| l.commit.as_str()).collect();
+    let commits = |of: fn(&Line) -> &str| {
+        lines.iter().map(|l| of(l)).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ")
+    };
     let rows = [
         ("first cause right", share(faults.iter().map(|l| l.right).collect())),
         ("culprit named", share(lines.iter().filter_map(|l| l.culprit).collect())),
@@ -107,7 +109,8 @@ fn totals(cases: &Cases, lines: &[&Line]) -> String {
             share(lines.iter().filter(|l| judged(l).is_control()).map(|l| l.right).collect()),
         ),
         ("cases run", format!("{} of {}", cases_of(lines).len(), cases.len())),
-        ("commits", commits.into_iter().collect::<Vec<_>>().join(", ")),
+        ("recorded with commit", commits(|l| l.recorded.as_deref().unwrap_or(&l.commit))),
+        ("read by commit", commits(|l| &l.commit)),
     ];
     table(&["", "runs"], &rows.map(|(what, figure)| vec![what.to_owned(), figure]))
 }
@@ -222,6 +225,7 @@ mod tests {
             case: "slow-read".into(),
             seed,
             commit: "c".into(),
+            recorded: None,
             base_idle_s: 0.1,
             base_s: 5.0,
             fault_idle_s: 4.0,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::case::Case;
 use super::guest;
@@ -40,7 +40,7 @@ pub struct Outcome {
 }
 
 /// The result file of `tests/job/case.py`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Told {
     pub start_ns: u64,
     pub end_ns: u64,

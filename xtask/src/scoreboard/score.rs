@@ -4,6 +4,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::case::{Case, Judged};
+use super::kept::Kept;
 use super::report::{Report, Sum};
 use super::run::Outcome;
 
@@ -13,7 +14,11 @@ use super::run::Outcome;
 pub struct Line {
     pub case: String,
     pub seed: u64,
+    /// What read the traces.
     pub commit: String,
+    /// What they were recorded with, where that was another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recorded: Option<String>,
     /// Idle seconds and length of the counted part without the fault, and with it.
     pub base_idle_s: f64,
     pub base_s: f64,
@@ -35,7 +40,7 @@ pub struct Line {
 }
 
 /// Idle time and length of a counted part, in seconds.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Spent {
     pub idle_s: f64,
     pub lasted_s: f64,
@@ -55,9 +60,8 @@ pub struct Reports {
 }
 
 impl Reports {
-    pub fn of(case: &Case, fault: &Outcome) -> Result<Self> {
-        let trace = fault.trace.as_deref().context("a run with the fault is traced")?;
-        let told = &fault.told;
+    pub fn of(case: &Case, kept: &Kept) -> Result<Self> {
+        let (trace, told) = (&kept.trace, &kept.told);
         let part = |from, to| Report::of(trace, (from, to), case.gpu);
         let halves = match (case.judged, told.turn_ns) {
             (Judged::Moving, turn) => {
@@ -73,10 +77,10 @@ impl Reports {
 pub fn score(
     (name, seed, commit): (&str, u64, &str),
     case: &Case,
-    base: Spent,
-    fault: Spent,
+    kept: &Kept,
     reports: &Reports,
 ) -> Result<Line> {
+    let (base, fault) = (kept.base, kept.fault);
     let report = &reports.whole;
     ensure!(report.ledger_ns() > 0 || case.judged == Judged::Control, "{name}: the report has no ledger");
     let truth_s = match case.judged {
@@ -113,6 +117,7 @@ pub fn score(
         case: name.into(),
         seed,
         commit: commit.into(),
+        recorded: (kept.commit != commit).then(|| kept.commit.clone()),
         base_idle_s: base.idle_s,
         base_s: base.lasted_s,
         fault_idle_s: fault.idle_s,
@@ -187,6 +192,18 @@ mod tests {
 
     const BASE: Spent = Spent { idle_s: 0.5, lasted_s: 5.0 };
     const FAULT: Spent = Spent { idle_s: 4.5, lasted_s: 10.0 };
+    fn kept(fault: Spent) -> Kept {
+        let told = serde_json::from_value(json!({"start_ns": 0, "end_ns": 1, "turn_ns": null})).unwrap();
+        Kept {
+            commit: "c".into(),
+            conditions: String::new(),
+            base: BASE,
+            fault,
+            told,
+            trace: "/nowhere".into(),
+        }
+    }
+
     const WHICH: (&str, u64, &str) = ("x", 1, "c");
 
     #[test]
@@ -199,19 +216,19 @@ mod tests {
             ],
             &["storage.read"],
         );
-        let line = score(WHICH, &case("by-steps", &["storage.read"], &[]), BASE, FAULT, &told).unwrap();
+        let line = score(WHICH, &case("by-steps", &["storage.read"], &[]), &kept(FAULT), &told).unwrap();
         assert!(line.right && line.culprit == Some(true) && line.first == ["storage.read"]);
         assert!((line.gain_s - 4.0).abs() < 1e-9 && (line.truth_s - 4.0).abs() < 1e-9, "{line:?}");
         assert!((line.unexplained - 0.05).abs() < 1e-9);
         assert!(line.gain_is_right(&[0.5]));
-        let wrong = score(WHICH, &case("by-steps", &["prepare.compute"], &[]), BASE, FAULT, &told).unwrap();
+        let wrong = score(WHICH, &case("by-steps", &["prepare.compute"], &[]), &kept(FAULT), &told).unwrap();
         assert!(!wrong.right && !wrong.gain_is_right(&[0.5]));
     }
 
     #[test]
     fn by_time_the_truth_is_a_rate() {
         let told = reports(&[("lock.gil", 1, 1)], &[]);
-        let line = score(WHICH, &case("by-time", &["lock.gil"], &[]), BASE, FAULT, &told).unwrap();
+        let line = score(WHICH, &case("by-time", &["lock.gil"], &[]), &kept(FAULT), &told).unwrap();
         assert!((line.truth_s - 3.5).abs() < 1e-9);
     }
 
@@ -220,20 +237,20 @@ mod tests {
         let quiet = reports(&[("unexplained", 10, 10)], &[]);
         let loud = reports(&[("lock.gil", 10, 10)], &["lock.gil"]);
         let control = case("control", &[], &[]);
-        assert!(score(WHICH, &control, BASE, BASE, &quiet).unwrap().right);
-        assert!(!score(WHICH, &control, BASE, BASE, &loud).unwrap().right);
+        assert!(score(WHICH, &control, &kept(BASE), &quiet).unwrap().right);
+        assert!(!score(WHICH, &control, &kept(BASE), &loud).unwrap().right);
         let no_demand = case("no-demand", &[], &[]);
-        assert!(!score(WHICH, &no_demand, BASE, BASE, &quiet).unwrap().right);
+        assert!(!score(WHICH, &no_demand, &kept(BASE), &quiet).unwrap().right);
         let waiting = reports(&[("no-demand", 10, 10)], &[]);
-        assert!(score(WHICH, &no_demand, BASE, BASE, &waiting).unwrap().right);
+        assert!(score(WHICH, &no_demand, &kept(BASE), &waiting).unwrap().right);
     }
 
     #[test]
     fn two_faults_are_judged_by_their_shares() {
         let two = case("two-faults", &["storage.read"], &["prepare.compute"]);
         let told = |a, b| reports(&[("storage.read", a, 0), ("prepare.compute", b, 0)], &[]);
-        assert!(score(WHICH, &two, BASE, FAULT, &told(65, 35)).unwrap().right);
-        assert!(!score(WHICH, &two, BASE, FAULT, &told(75, 25)).unwrap().right);
+        assert!(score(WHICH, &two, &kept(FAULT), &told(65, 35)).unwrap().right);
+        assert!(!score(WHICH, &two, &kept(FAULT), &told(75, 25)).unwrap().right);
     }
 
     #[test]
@@ -241,14 +258,14 @@ mod tests {
         let moving = case("moving", &["storage.read"], &["prepare.compute"]);
         let half = |m| reports(&[(m, 10, 10)], &[]).whole;
         let told = |a, b| Reports { whole: half(a), halves: Some([half(a), half(b)]) };
-        assert!(score(WHICH, &moving, BASE, FAULT, &told("storage.read", "prepare.compute")).unwrap().right);
-        assert!(!score(WHICH, &moving, BASE, FAULT, &told("storage.read", "storage.read")).unwrap().right);
+        assert!(score(WHICH, &moving, &kept(FAULT), &told("storage.read", "prepare.compute")).unwrap().right);
+        assert!(!score(WHICH, &moving, &kept(FAULT), &told("storage.read", "storage.read")).unwrap().right);
     }
 
     #[test]
     fn the_spread_widens_the_tolerance() {
         let told = reports(&[("storage.read", 1, 1_000_000_000)], &[]);
-        let line = score(WHICH, &case("by-steps", &["storage.read"], &[]), BASE, FAULT, &told).unwrap();
+        let line = score(WHICH, &case("by-steps", &["storage.read"], &[]), &kept(FAULT), &told).unwrap();
         assert!(!line.gain_is_right(&[0.5, 0.5]));
         assert!(line.gain_is_right(&[0.0, 2.0]), "a deviation of 1.41");
     }
