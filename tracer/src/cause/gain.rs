@@ -9,10 +9,14 @@ use super::terms::{FEEDER, Term, terms};
 use super::walk::Walker;
 use super::{Cause, Mechanism};
 use crate::idle::DeviceIdle;
-use crate::timeline::apportion;
+use crate::timeline::{apportion, prefix_share};
 
 /// Below this share of the stretch the largest term explains too little for the law to speak.
 const COVERED_PERCENT: u64 = 90;
+/// Gains that differ by less than this are the same: what they are made of is not known any better.
+const ALIKE_PERCENT: u64 = 2;
+/// A range of gains is said from this part of the stretch on.
+const WORTH_SAYING: u64 = 100;
 /// Terms that are named, the longest first.
 const SHOWN_TERMS: usize = 5;
 
@@ -38,18 +42,23 @@ pub(crate) fn fill(walker: &Walker<'_>, idle: &DeviceIdle, causes: &mut [Cause])
     let steps = feeder.and_then(|key| walker.context.thread(key)).map_or(0, |t| steps(t, idle.window).len());
     let period = largest(&terms, None);
     let covered = u128::from(period) * 100 >= u128::from(stretch) * u128::from(COVERED_PERCENT);
+    let gains = by_mechanism.keys().map(|&m| (m, (period - largest(&terms, Some(m))).min(idle.idle_ns)));
+    let mut gains: BTreeMap<Mechanism, u64> = gains.collect();
+    level(&mut gains);
+    let beyond = stretch.saturating_sub(period).min(idle.idle_ns);
     for (mechanism, members) in by_mechanism {
-        let without = largest(&terms, Some(mechanism));
-        let by_law = (period - without).min(idle.idle_ns);
+        let (by_law, ns) = (gains[&mechanism], ns_of(causes, &members));
         let told = Told { terms: &terms, stretch, steps, mechanism };
         let note = if covered {
+            // What the law says nothing of is given back as the ledger has it.
+            let gain = by_law.saturating_add(prefix_share(beyond, idle.idle_ns, 0, ns)).min(idle.idle_ns);
             let weights: Vec<u64> = members.iter().map(|&i| causes[i].ns).collect();
-            for (&i, part) in members.iter().zip(apportion(by_law, &weights)) {
+            for (&i, part) in members.iter().zip(apportion(gain, &weights)) {
                 causes[i].gain_ns = part;
             }
-            told.by_law()
+            told.by_law(by_law, gain)
         } else {
-            told.by_time(by_law.min(ns_of(causes, &members)))
+            told.by_time(by_law.min(ns))
         };
         for i in members {
             // A claimed chain whose end is not explained keeps its reason in front.
@@ -58,6 +67,20 @@ pub(crate) fn fill(walker: &Walker<'_>, idle: &DeviceIdle, causes: &mut [Cause])
                 None => note.clone(),
             });
         }
+    }
+}
+
+/// Gains that are the same become the smallest of them, so that the ledger says which of two causes that hide each
+/// other comes first.
+fn level(gains: &mut BTreeMap<Mechanism, u64>) {
+    let mut order: Vec<(u64, Mechanism)> = gains.iter().map(|(&m, &gain)| (gain, m)).collect();
+    order.sort_unstable();
+    let mut alike = 0;
+    for (gain, mechanism) in order {
+        if u128::from(gain) * u128::from(100 - ALIKE_PERCENT) > u128::from(alike) * 100 {
+            alike = gain;
+        }
+        gains.insert(mechanism, alike);
     }
 }
 
@@ -89,7 +112,8 @@ struct Told<'t> {
 }
 
 impl Told<'_> {
-    fn by_law(&self) -> String {
+    /// `law`: what it gives; `gain`: that and the part of what it says nothing of.
+    fn by_law(&self, law: u64, gain: u64) -> String {
         let each = match self.steps {
             0 => format!("in {}", seconds(self.stretch)),
             n => format!("a step ({n} of {})", self.length(self.stretch)),
@@ -105,7 +129,18 @@ impl Told<'_> {
             }
             None => format!("without {} nothing is left to wait for", self.mechanism),
         };
-        format!("gain by the operational law; {each} needs of {}; {next}", needs.join(", of "))
+        let more = gain.saturating_sub(law);
+        let from = if more >= self.stretch / WORTH_SAYING {
+            format!(
+                "from {} by the operational law to {} with {} of the time that no part of the pipeline fills",
+                seconds(law),
+                seconds(gain),
+                seconds(more)
+            )
+        } else {
+            "by the operational law".to_owned()
+        };
+        format!("gain {from}; {each} needs of {}; {next}", needs.join(", of "))
     }
 
     /// `least`: what the law would give.
@@ -150,6 +185,16 @@ mod tests {
                 })
                 .collect()
         })
+    }
+
+    #[test]
+    fn gains_that_differ_by_less_than_is_known_are_the_same() {
+        let gains = [2590, 2586, 779, 771, 0].into_iter().zip(Mechanism::ALL);
+        let mut gains: BTreeMap<Mechanism, u64> = gains.map(|(gain, m)| (m, gain)).collect();
+        level(&mut gains);
+        let mut leveled: Vec<u64> = gains.into_values().collect();
+        leveled.sort_unstable();
+        assert_eq!(leveled, [0, 771, 771, 2586, 2586]);
     }
 
     proptest! {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::context::Context;
 use super::jobs::is_own;
 use super::{Culprit, CulpritKind, Mechanism, groups};
-use crate::timeline::{Activity, Thread};
+use crate::timeline::{Activity, Shorts, Thread, apportion, prefix_share};
 use crate::trace::{HostTick, OffCpu, RanInstead, Span};
 
 /// The verdict, or why there is none.
@@ -45,6 +45,36 @@ pub(crate) fn why(context: &Context<'_>, thread: &Thread, off: Option<&OffCpu>, 
     }
 }
 
+/// Waits for a processor in which nobody ran instead are wake-ups on their way: they belong to the short waits that
+/// they ended.
+pub(crate) fn wake_ups(context: &Context<'_>, shorts: &mut Shorts, span: Span) {
+    let queued = shorts.runnable_ns.saturating_sub(shorts.throttled_ns);
+    let weights: Vec<u64> = shorts.blocked.iter().map(|b| b.ns).collect();
+    if queued == 0 || weights.iter().all(|&ns| ns == 0) {
+        return;
+    }
+    let mut ran = 0_u64;
+    for record in around(context, span) {
+        let inside = record.span.intersect(span).map_or(0, Span::len);
+        ran =
+            ran.saturating_add(prefix_share(record.ns.min(record.span.len()), record.span.len(), 0, inside));
+    }
+    let woken = queued.saturating_sub(ran);
+    shorts.runnable_ns -= woken;
+    for (wait, part) in shorts.blocked.iter_mut().zip(apportion(woken, &weights)) {
+        wait.ns += part;
+    }
+}
+
+/// Who ran instead, in records that may overlap a span.
+fn around<'t>(context: &Context<'t>, span: Span) -> impl Iterator<Item = &'t RanInstead> {
+    let records = &context.timeline.ran_instead;
+    // One record a tick: nothing that starts long before can still overlap.
+    let reach = context.timeline.host.tick_ns.max(1_000_000_000).saturating_mul(4);
+    let from = records.partition_point(|r| r.span.start < span.start.saturating_sub(reach));
+    records[from..].iter().take_while(move |r| r.span.start < span.end)
+}
+
 /// The verdict on throttled short stays.
 pub(crate) fn throttled(context: &Context<'_>, thread: &Thread) -> (Mechanism, Option<Culprit>) {
     (Mechanism::ScheduleThrottled, groups::throttled(context, thread))
@@ -74,11 +104,7 @@ type Ran<'t> = BTreeMap<u32, (u64, &'t RanInstead)>;
 /// Who ran on the processors it could have had: of the job, and others.
 fn ran_instead<'t>(context: &Context<'t>, pid: u32, off: Option<&OffCpu>, span: Span) -> (Ran<'t>, Ran<'t>) {
     let (mut own, mut others) = (Ran::new(), Ran::new());
-    let records = &context.timeline.ran_instead;
-    // One record a tick: nothing that starts long before can still overlap.
-    let reach = context.timeline.host.tick_ns.max(1_000_000_000).saturating_mul(4);
-    let from = records.partition_point(|r| r.span.start < span.start.saturating_sub(reach));
-    for record in records[from..].iter().take_while(|r| r.span.start < span.end) {
+    for record in around(context, span) {
         let here = match off {
             Some(off) => record.cpu == off.cpu_queued || record.cpu == off.cpu_ran,
             None => true,

@@ -1,6 +1,7 @@
 //! The wait chain: shares of a stretch of a thread's time, followed through whoever ended its waits.
 
 use std::cell::RefCell;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
@@ -22,6 +23,12 @@ const TOO_BROAD: &str = "the chain branches too often to follow every branch";
 const KEPT: usize = 4_096;
 
 type CacheKey = (ThreadKey, Span, Vec<ThreadKey>, u32);
+
+/// What a thread spun at a barrier in a stretch on the processor.
+struct Spin {
+    span: Span,
+    share: Share,
+}
 
 /// Follows chains; remembers items, because one item often explains several stretches.
 #[derive(Debug)]
@@ -67,7 +74,7 @@ impl<'a> Walker<'a> {
             )];
         };
         let mut entries = Vec::new();
-        let mut blocks = BTreeMap::new();
+        let (mut blocks, mut spins) = (BTreeMap::new(), Vec::new());
         let mut covered = 0;
         for slice in thread.slices_in(span) {
             covered += slice.span.len();
@@ -81,13 +88,14 @@ impl<'a> Walker<'a> {
                             part,
                             call,
                             place.for_part(part.len(), span),
-                            &mut entries,
+                            (&mut entries, &mut spins),
                         );
                     }
                 }
             }
         }
         entries.extend(self.all_blocked(thread, blocks.into_values(), span, place));
+        entries.extend(self.all_spun(thread, spins, span, place));
         let missing = span.len() - covered.min(span.len());
         if missing > 0 {
             entries.extend(self.outside(thread, span, missing, place));
@@ -102,10 +110,10 @@ impl<'a> Walker<'a> {
         part: Span,
         call: Option<&CudaCall>,
         place: Place<'_>,
-        entries: &mut Vec<Entry>,
+        (entries, spins): (&mut Vec<Entry>, &mut Vec<Spin>),
     ) {
         match activity {
-            Activity::Running => entries.extend(self.running(thread, part, call, place)),
+            Activity::Running => entries.extend(self.running(thread, part, call, place, spins)),
             Activity::Runnable(i) => entries.push(self.runnable(thread, Some(i), part, part.len(), call)),
             Activity::Blocked(_) => {}
             Activity::Unseen => entries.push(Entry::unexplained(
@@ -142,8 +150,16 @@ impl<'a> Walker<'a> {
         entries
     }
 
-    fn running(&self, thread: &Thread, span: Span, call: Option<&CudaCall>, place: Place<'_>) -> Vec<Entry> {
-        let shorts = thread.shorts(span);
+    fn running(
+        &self,
+        thread: &Thread,
+        span: Span,
+        call: Option<&CudaCall>,
+        place: Place<'_>,
+        spins: &mut Vec<Spin>,
+    ) -> Vec<Entry> {
+        let mut shorts = thread.shorts(span);
+        schedule::wake_ups(&self.context, &mut shorts, span);
         let mut entries = Vec::new();
         if shorts.runnable_ns > shorts.throttled_ns {
             let ns = shorts.runnable_ns - shorts.throttled_ns;
@@ -162,12 +178,14 @@ impl<'a> Walker<'a> {
             Some((from, claim)) if from < span.end => {
                 let after = span.end - from.max(span.start);
                 let parts = apportion(ns, &[span.len() - after, after]);
-                let early = self.work(thread, Span::new(span.start, span.end - after), parts[0], call, place);
-                let late = self.work(thread, Span::new(span.end - after, span.end), parts[1], call, place);
+                let early =
+                    self.work(thread, Span::new(span.start, span.end - after), parts[0], call, place, spins);
+                let late =
+                    self.work(thread, Span::new(span.end - after, span.end), parts[1], call, place, spins);
                 entries.extend(early);
                 entries.extend(late.into_iter().map(|e| e.claimed(Some(claim))));
             }
-            _ => entries.extend(self.work(thread, span, ns, call, place)),
+            _ => entries.extend(self.work(thread, span, ns, call, place, spins)),
         }
         let claim = call.and_then(|c| {
             claims::of_call(&self.context, c).or_else(|| claims::of_launch(&self.context, thread, c))
@@ -175,7 +193,7 @@ impl<'a> Walker<'a> {
         entries.into_iter().map(|e| e.claimed(claim.as_ref())).collect()
     }
 
-    /// `ns` of time on the processor within `span`.
+    /// `ns` of time on the processor within `span`, what it spun there left to `spins`.
     fn work(
         &self,
         thread: &Thread,
@@ -183,6 +201,7 @@ impl<'a> Walker<'a> {
         ns: u64,
         call: Option<&CudaCall>,
         place: Place<'_>,
+        spins: &mut Vec<Spin>,
     ) -> Vec<Entry> {
         if ns == 0 {
             return Vec::new();
@@ -206,20 +225,32 @@ impl<'a> Walker<'a> {
             };
             return vec![Entry::unexplained(ns, reason, own)];
         }
-        let of = |share: Share| match share.work.spins {
-            true if place.waited_for => Vec::new(),
-            true => self.spun(thread, span, &share, place),
-            false => vec![share.entry(&self.context, thread)],
-        };
-        shares.into_iter().flat_map(of).collect()
+        let (spun, worked): (Vec<Share>, Vec<Share>) = shares.into_iter().partition(|s| s.work.spins);
+        if !place.waited_for {
+            spins.extend(spun.into_iter().map(|share| Spin { span, share }));
+        }
+        worked.into_iter().map(|share| share.entry(&self.context, thread)).collect()
+    }
+
+    /// Spins lead to the member that came last, each to its own: of many the longest stand for the rest.
+    fn all_spun(&self, thread: &Thread, mut spins: Vec<Spin>, span: Span, place: Place<'_>) -> Vec<Entry> {
+        let sum = |spins: &[Spin]| spins.iter().map(|s| s.share.ns).sum::<u64>();
+        let ns = sum(&spins);
+        if place.breadth == 0 && ns > 0 {
+            let own = step(thread.key, "spinning", "spins at a barrier of its team");
+            return vec![Entry::unexplained(ns, TOO_BROAD, own)];
+        }
+        let (place, most) = place.for_group(ns, span, 0);
+        spins.sort_by_key(|s| (Reverse(s.share.ns), s.span.start));
+        spins.truncate(most);
+        let kept = Span::new(0, sum(&spins));
+        let part = |s: &Spin| self.spun(thread, s.span, &s.share, place.for_part(s.share.ns, kept));
+        scale(&join(spins.iter().flat_map(part)), ns)
     }
 
     /// Spinning at a barrier of a team: the chain goes on in the member that came last.
     fn spun(&self, thread: &Thread, span: Span, share: &Share, place: Place<'_>) -> Vec<Entry> {
         let own = step(thread.key, "spinning", "spins at a barrier of its team");
-        if place.breadth == 0 {
-            return vec![Entry::unexplained(share.ns, TOO_BROAD, own)];
-        }
         let mut path = place.path.to_vec();
         path.push(thread.key);
         let late = team::last_to_come(&self.context, thread, span);

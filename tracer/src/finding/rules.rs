@@ -12,7 +12,7 @@ const LEAST_SHARE: u64 = 20;
 /// ...and at least this long.
 const LEAST_NS: u64 = 200_000_000;
 
-/// Findings of all devices, the largest gain first.
+/// Findings of all devices, the largest gain first, then the largest part of the ledger.
 pub(super) fn findings(
     timeline: &Timeline,
     map: &DeviceMap,
@@ -23,7 +23,8 @@ pub(super) fn findings(
     let cases = cases.map(|((idle, ledger), gpu)| evidence::Case { timeline, map, idle, ledger, gpu });
     let mut findings: Vec<Finding> = cases.flat_map(|case| of_device(&case)).collect();
     findings.sort_by(|a, b| {
-        b.gain_ns.cmp(&a.gain_ns).then_with(|| (a.mechanism, a.gpu).cmp(&(b.mechanism, b.gpu)))
+        let largest = (b.gain_ns, b.ns).cmp(&(a.gain_ns, a.ns));
+        largest.then_with(|| (a.mechanism, a.gpu).cmp(&(b.mechanism, b.gpu)))
     });
     findings
 }

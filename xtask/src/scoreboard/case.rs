@@ -32,6 +32,9 @@ pub struct Case {
     pub culprits: Vec<String>,
     /// Of a virtual machine that it runs in, where it needs what not every kernel has, or the stand-in for the driver.
     pub kernel: Option<Kernel>,
+    /// Beside that machine there is a peer that answers it (`tests/job/network_peer.py`).
+    #[serde(default)]
+    pub peer: bool,
     /// The only device that counts, of several.
     pub gpu: Option<u32>,
     /// Settings of the simulated device.
@@ -69,8 +72,9 @@ pub enum Judged {
 impl Case {
     /// All that a run of it depends on beside its job.
     pub fn conditions(&self) -> String {
-        let Self { steps, kernel, gpu, device, record, untraced_truth, .. } = self;
-        format!("{:?}", (steps, kernel, gpu, device, record, untraced_truth))
+        let Self { steps, kernel, peer, gpu, device, record, untraced_truth, .. } = self;
+        let peer = if *peer { " with a peer" } else { "" };
+        format!("{:?}{peer}", (steps, kernel, gpu, device, record, untraced_truth))
     }
 }
 

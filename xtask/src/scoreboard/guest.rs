@@ -26,6 +26,7 @@ pub fn run(name: &str, case: &Case, way: Way, kernel: Kernel) -> Result<Outcome>
         tests: Vec::new(),
         folders: vec![place::root().join("tests/job")],
         command: command(name, case, way),
+        peer: case.peer.then(|| place::root().join("tests/job/network_peer.py")),
     };
     let ended = errand.run(kernel)?;
     dump(&ended.disk.display().to_string(), &folder.display().to_string())?;

@@ -15,8 +15,17 @@ use crate::place;
 use crate::shell::{captured, output, run};
 
 /// What drives the disk, in the order in which one needs the other. Built into newer kernels.
-const MODULES: [&str; 6] =
-    ["virtio", "virtio_ring", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci", "virtio_blk"];
+const MODULES: [&str; 9] = [
+    "virtio",
+    "virtio_ring",
+    "virtio_pci_legacy_dev",
+    "virtio_pci_modern_dev",
+    "virtio_pci",
+    "virtio_blk",
+    "failover",
+    "net_failover",
+    "virtio_net",
+];
 
 /// Programs that tests start by name. Busybox has no `strip`, and its applets would not show their own names.
 const PROGRAMS: [&str; 4] = ["sh", "sleep", "strip", "nm"];
@@ -128,7 +137,8 @@ fn paths(listed: &str) -> impl Iterator<Item = &Path> {
 fn modules(image: &Image, to: &Path) -> Result<()> {
     for (i, name) in MODULES.iter().enumerate() {
         let to = to.join(format!("{i}-{name}.ko"));
-        let folders = ["virtio", "block"].map(|f| image.modules.join("kernel/drivers").join(f));
+        let folders = ["drivers/virtio", "drivers/block", "drivers/net", "net/core"];
+        let folders = folders.map(|f| image.modules.join("kernel").join(f));
         for folder in folders {
             let plain = folder.join(format!("{name}.ko"));
             let packed = folder.join(format!("{name}.ko.xz"));

@@ -16,6 +16,8 @@ ip link set lo up
 for module in /modules/*.ko; do
     [ -e "$module" ] && insmod "$module"
 done
+# Where there is a peer to reach.
+[ -e /sys/class/net/eth0 ] && ip addr add 10.0.2.15/24 dev eth0 && ip link set eth0 up
 # In the place of the NVIDIA driver.
 if insmod /standin.ko; then
     mknod /dev/nvidia0 c 195 0

@@ -14,20 +14,8 @@ pub const MARK: &str = "whyidle-vm: exit status ";
 /// In software: where this runs, nested virtualization may be missing or broken. On one thread: on several, a
 /// processor may run into a breakpoint that the guest's kernel, patching its own code, has taken away already
 /// (`Oops: int3`, a race known of QEMU 7 and 8).
-const MACHINE: &[&str] = &[
-    "-accel",
-    "tcg,thread=single",
-    "-cpu",
-    "max",
-    "-smp",
-    "2",
-    "-m",
-    "2G",
-    "-nographic",
-    "-no-reboot",
-    "-nic",
-    "none",
-];
+const MACHINE: &[&str] =
+    &["-accel", "tcg,thread=single", "-cpu", "max", "-smp", "2", "-m", "2G", "-nographic", "-no-reboot"];
 
 /// Slow, or the emulated processor never waits for it.
 const DISK: &str = "format=raw,if=virtio,cache=unsafe,throttling.iops-total=20";
@@ -36,7 +24,7 @@ const DISK: &str = "format=raw,if=virtio,cache=unsafe,throttling.iops-total=20";
 const BOOT: &str = "console=ttyS0 quiet no_timer_check panic=-1 rdinit=/init";
 
 /// `None`: the machine ended without having said a status.
-pub fn run(vmlinuz: &Path, guest: &Guest) -> Result<Option<u8>> {
+pub fn run(vmlinuz: &Path, guest: &Guest, peer: Option<&Path>) -> Result<Option<u8>> {
     let path = guest.disk.display().to_string().replace(',', ",,");
     let disk = format!("file={path},{DISK}");
     let mut machine = Command::new("qemu-system-x86_64")
@@ -46,6 +34,7 @@ pub fn run(vmlinuz: &Path, guest: &Guest) -> Result<Option<u8>> {
         .arg("-initrd")
         .arg(&guest.initramfs)
         .args(["-append", BOOT, "-drive", &disk])
+        .args(["-nic", &peer.map_or_else(|| "none".to_owned(), network)])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
@@ -64,6 +53,12 @@ pub fn run(vmlinuz: &Path, guest: &Guest) -> Result<Option<u8>> {
     }
     machine.wait()?;
     Ok(status)
+}
+
+/// One that reaches nothing but the peer.
+fn network(peer: &Path) -> String {
+    let command = format!("python3 -u '{}'", peer.display()).replace(',', ",,");
+    format!("user,model=virtio-net-pci,restrict=on,guestfwd=tcp:10.0.2.100:7000-cmd:{command}")
 }
 
 fn said(line: &str) -> Option<u8> {

@@ -88,6 +88,9 @@ pub struct Errand {
     pub folders: Vec<PathBuf>,
     /// A script for the guest's shell.
     pub command: String,
+    /// A Python script outside that answers, by its standard input and output, whom the guest reaches at 10.0.2.100,
+    /// port 7000.
+    pub peer: Option<PathBuf>,
 }
 
 /// How a guest ended.
@@ -107,7 +110,7 @@ impl Errand {
         let standin = standin::built(&image, &self.folder.join("standin"))?;
         let guest = guest::made(self, &image, &standin)?;
         say(format!("booting {} (emulated, so slow)", image.release));
-        let status = machine::run(&image.vmlinuz, &guest)?
+        let status = machine::run(&image.vmlinuz, &guest, self.peer.as_deref())?
             .context("the machine stopped before the command did; see its last lines above")?;
         say(format!("exit status {status} under {}", image.release));
         Ok(Ended { status, disk: guest.disk })
@@ -130,6 +133,7 @@ pub fn vm(arguments: &Vm) -> Result<ExitCode> {
         tests,
         folders: Vec::new(),
         command,
+        peer: None,
     };
     Ok(ExitCode::from(errand.run(arguments.kernel)?.status))
 }

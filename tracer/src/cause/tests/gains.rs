@@ -135,3 +135,24 @@ fn a_disk_that_others_keep_busy_holds_nothing_up() {
     // What the job itself waits for may be the next to hold it up.
     assert_eq!(gain(true), 0);
 }
+
+#[test]
+fn a_gap_that_comes_once_gives_back_what_its_chain_says() {
+    // The device is busy but once, when a worker reads a file for the first time.
+    let waits = |trace: TraceBuilder, from: Ns, to: Ns| {
+        trace
+            .call(FEEDER, CudaFamily::Synchronize, "cuCtxSynchronize", from, to)
+            .samples(FEEDER, from, to, &["libcuda.so.1!spin"])
+            .wait(WORKER, from, to, to, |w| w.read(5, PIPE).woken_by(FEEDER))
+    };
+    let read = |w: Wait| w.read(4, IMAGE).kernel(PAGE).interrupt(DISK_INTERRUPT);
+    let trace = waits(waits(trace(), 0, 500 * MS), 600 * MS, 1000 * MS)
+        .wait(WORKER, 500 * MS, 600 * MS, 600 * MS, read)
+        .wait(FEEDER, 500 * MS, 600 * MS, 600 * MS, |w| w.read(3, PIPE).woken_by(WORKER));
+    let timeline = build(trace.records());
+    let causes = attribute(&timeline, &idle(&timeline, FEEDER, &[(500 * MS, 600 * MS)])).causes;
+    let reads = causes.iter().filter(|c| c.mechanism == Mechanism::StorageRead);
+    assert_eq!(reads.map(|c| (c.ns, c.gain_ns)).collect::<Vec<_>>(), [(100 * MS, 100 * MS)], "{causes:#?}");
+    let note = causes[0].note.as_ref().unwrap();
+    assert!(note.contains("from 0 s by the operational law to 100"), "{note}");
+}

@@ -151,6 +151,33 @@ fn short_waits_in_faults_are_for_what_the_long_ones_are_for() {
     assert_eq!(faulting(mapped), Mechanism::StorageFault);
 }
 
+#[test]
+fn short_waits_are_over_when_their_thread_runs_unless_others_ran_instead() {
+    let swapped: &[&str] = &["io_schedule", "folio_wait_bit_common", "do_swap_page", "handle_mm_fault"];
+    let of = |ran: u64| {
+        let instead = RanInstead {
+            span: Span::new(50 * MS, 250 * MS),
+            cpu: 0,
+            thread: key(99),
+            pid: 99,
+            comm: "other".into(),
+            ns: 2 * ran,
+            target: false,
+        };
+        let trace = trace()
+            .wait(FEEDER, 10 * MS, 20 * MS, 20 * MS, |w| w.kernel(swapped).interrupt(DISK_INTERRUPT))
+            .total(FEEDER, None, 100 * MS, 200 * MS, |t| {
+                (t.syscall, t.blocked_ns, t.runnable_ns, t.count) = (-1, 60 * MS, 40 * MS, 2_000);
+            })
+            .record(Record::RanInstead(instead));
+        let causes = ledger(trace).causes;
+        causes.into_iter().map(|c| (c.mechanism, c.ns)).collect::<Vec<_>>()
+    };
+    assert_eq!(of(0), [(Mechanism::MemorySwap, 100 * MS)]);
+    assert_eq!(of(40 * MS), [(Mechanism::MemorySwap, 60 * MS), (Mechanism::ScheduleContention, 40 * MS)]);
+    assert_eq!(of(10 * MS), [(Mechanism::MemorySwap, 90 * MS), (Mechanism::ScheduleContention, 10 * MS)]);
+}
+
 /// Ten steps of 100 ms, in half of each of which the feeder waits as `change` says.
 fn waiting_half_the_time(trace: TraceBuilder, change: impl Fn(Wait) -> Wait) -> Vec<Cause> {
     let mut trace = trace.samples(FEEDER, 0, 1000 * MS, &["decode.so!run"]);
