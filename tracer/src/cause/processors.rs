@@ -36,7 +36,7 @@ impl<'t> Ran<'t> {
         let own = |t: &&Thread| is_own(t) && (chains.contains(&t.pid) || context.jobs.together(pid, t.pid));
         let job: Vec<&Thread> = context.timeline.threads.values().filter(own).collect();
         let mut by: BTreeMap<Mechanism, u64> = BTreeMap::new();
-        for (&mechanism, &ns) in loads.values().flatten().flat_map(|(_, load)| &load.by) {
+        for (&mechanism, &ns) in loads.values().flatten().flat_map(|(_, load)| &load.ran) {
             if matches!(mechanism.stage(), Stage::Prepare | Stage::Memory) {
                 *by.entry(mechanism).or_default() += ns;
             }
@@ -64,23 +64,26 @@ impl<'t> Ran<'t> {
         }
     }
 
+    /// How long the job needs on as many thousandths of a processor as its mask and its quota give it.
+    fn need(&self, mask: u64, quota: u64) -> u64 {
+        let within = if quota < mask { over(self.all_ns, quota) } else { 0 };
+        over(self.ns, mask).max(within)
+    }
+
     /// The job's running time over the processors it may use.
     pub(super) fn term(&self, walker: &Walker<'_>, window: Span) -> Term {
         let online = u64::try_from(walker.context.timeline.host.online_cpus.len()).unwrap_or(0).max(1);
         let last = self.job.iter().filter_map(|t| t.off_cpu.last());
         let allowed = last.map(|o| u64::from(o.cpus_allowed)).filter(|&n| n > 0);
         let mask = allowed.max().unwrap_or(online).min(online);
-        // Thousandths of a processor.
+        let (online, mask) = (online * 1000, mask * 1000);
         let quotas = self.job.iter().flat_map(|t| groups::quotas(&walker.context, t));
-        let quota = quotas.min().unwrap_or(u64::MAX).min(mask * 1000).max(1);
-        let over = |ns: u64, thousandths: u64| {
-            u64::try_from(u128::from(ns) * 1000 / u128::from(thousandths)).unwrap_or(u64::MAX)
-        };
-        let within = if quota < mask * 1000 { over(self.all_ns, quota) } else { 0 };
-        let mut term = Term::new("the processors", over(self.ns, mask * 1000).max(within).min(window.len()));
-        let freed = |thousandths: u64| term.ns.saturating_sub(over(self.ns, thousandths));
-        let (throttled, affinity) = (freed(mask * 1000), freed(online * 1000));
+        let quota = quotas.min().unwrap_or(u64::MAX).max(1);
+        let mut term = Term::new("the processors", self.need(mask, quota).min(window.len()));
         let whole = term.ns;
+        let throttled = whole.saturating_sub(self.need(mask, u64::MAX));
+        let affinity = whole.saturating_sub(self.need(online, quota));
+        let quota = quota.min(mask);
         term.removable.insert(Mechanism::ScheduleThrottled, throttled);
         term.removable.insert(Mechanism::ScheduleAffinity, affinity);
         // Threads in each other's way cost no processor but what they spin for each other. What they work they would
@@ -94,6 +97,11 @@ impl<'t> Ran<'t> {
     }
 }
 
+/// `ns` of one processor's time on some thousandths of one.
+fn over(ns: u64, thousandths: u64) -> u64 {
+    u64::try_from(u128::from(ns) * 1000 / u128::from(thousandths.max(1))).unwrap_or(u64::MAX)
+}
+
 /// How long a thread spun at the barriers of its team.
 fn spun(walker: &Walker<'_>, thread: &Thread, window: Span) -> u64 {
     team::spinning(&walker.context, thread, window, on_processors(thread, window))
@@ -103,4 +111,17 @@ fn spun(walker: &Walker<'_>, thread: &Thread, window: Span) -> u64 {
 fn on_processors(thread: &Thread, window: Span) -> u64 {
     let ran = thread.running_before(window.end) - thread.running_before(window.start);
     ran.saturating_sub(thread.shorts(window).ns())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wider_mask_lifts_no_quota_and_no_quota_widens_a_mask() {
+        let ran = Ran { job: Vec::new(), all_ns: 400, ns: 300, by: BTreeMap::new() };
+        assert_eq!(ran.need(2000, u64::MAX), 150);
+        assert_eq!((ran.need(2000, 400), ran.need(8000, 400)), (1000, 1000));
+        assert_eq!((ran.need(1000, 2000), ran.need(1000, u64::MAX)), (300, 300));
+    }
 }

@@ -47,6 +47,8 @@ impl Term {
 pub(super) struct Load {
     ns: u64,
     pub(super) by: BTreeMap<Mechanism, u64>,
+    /// What of it was on a processor.
+    pub(super) ran: BTreeMap<Mechanism, u64>,
     device_wait_ns: u64,
     /// Threads whose items it waited for, other than those nearer the device.
     givers: BTreeSet<ThreadKey>,
@@ -152,6 +154,9 @@ fn load(
                         part.add(Mechanism::Unexplained, entry.ns);
                     } else {
                         part.add(entry.mechanism(), entry.ns);
+                        if matches!(entry.key.steps.as_slice(), [own] if own.state == "running") {
+                            *part.ran.entry(entry.mechanism()).or_default() += entry.ns;
+                        }
                     }
                 }
             }
@@ -160,6 +165,7 @@ fn load(
         if starting.is_some_and(|s| slice.span.end <= s.end && slice.span.start >= s.start) {
             // Whatever it does until it delivers for the first time is its start.
             part.by = BTreeMap::from([(Mechanism::ProcessSpawn, part.ns)]);
+            part.ran.clear();
         }
         load.join(part);
     }
@@ -177,6 +183,9 @@ impl Load {
         self.givers.extend(part.givers);
         for (mechanism, ns) in part.by {
             self.add(mechanism, ns);
+        }
+        for (mechanism, ns) in part.ran {
+            *self.ran.entry(mechanism).or_default() += ns;
         }
     }
 }
