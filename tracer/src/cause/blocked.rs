@@ -28,6 +28,8 @@ pub(super) struct Block<'t> {
     start: Ns,
     end: Ns,
     ns: u64,
+    /// Where it leads, once that was asked.
+    next: Option<Next>,
 }
 
 impl Walker<'_> {
@@ -40,8 +42,13 @@ impl Walker<'_> {
         place: Place<'_>,
     ) -> Vec<Entry> {
         let mut groups: BTreeMap<Option<ThreadKey>, Vec<Block<'t>>> = BTreeMap::new();
-        for block in blocks {
-            groups.entry(self.giver(thread, &block)).or_default().push(block);
+        for mut block in blocks {
+            block.next = self.next(thread, &block);
+            let giver = match block.next {
+                Some(Next::Follow(giver)) => Some(giver),
+                _ => None,
+            };
+            groups.entry(giver).or_default().push(block);
         }
         let sum = |blocks: &[Block<'t>]| blocks.iter().map(|b| b.ns).sum::<u64>();
         let mut followed: Vec<_> =
@@ -65,14 +72,11 @@ impl Walker<'_> {
         entries
     }
 
-    /// The thread that a wait leads to, if it leads to any.
-    fn giver(&self, thread: &Thread, block: &Block<'_>) -> Option<ThreadKey> {
+    /// Where a wait leads, if it is on record.
+    fn next(&self, thread: &Thread, block: &Block<'_>) -> Option<Next> {
         let off = thread.off_cpu.get(block.index)?;
         let end = thread.off_cpu.get(waits::last_piece(thread, block.index))?;
-        match waits::next(&self.context, off, end, block.class) {
-            Next::Follow(giver) => Some(giver),
-            _ => None,
-        }
+        Some(waits::next(&self.context, off, end, block.class))
     }
 
     /// Pieces of one merged wait are spread as one, so that re-arming it costs no rounding.
@@ -86,7 +90,7 @@ impl Walker<'_> {
     ) {
         let class = thread.off_cpu.get(index).and_then(|off| classify(&self.context, off));
         let key = (waits::last_piece(thread, index), class, call.map(|c| c.entry));
-        let new = Block { index, class, call, start: part.start, end: part.end, ns: 0 };
+        let new = Block { index, class, call, start: part.start, end: part.end, ns: 0, next: None };
         let block = blocks.entry(key).or_insert(new);
         block.end = part.end;
         block.ns += part.len();
@@ -95,7 +99,8 @@ impl Walker<'_> {
     fn blocked(&self, thread: &Thread, block: &Block<'_>, place: Place<'_>) -> Vec<Entry> {
         let (ns, class) = (block.ns, block.class);
         let last = waits::last_piece(thread, block.index);
-        let (Some(off), Some(end)) = (thread.off_cpu.get(block.index), thread.off_cpu.get(last)) else {
+        let (off, end) = (thread.off_cpu.get(block.index), thread.off_cpu.get(last));
+        let (Some(off), Some(end), Some(next)) = (off, end, block.next.clone()) else {
             let own = step(thread.key, "blocked", "waits");
             return vec![Entry::unexplained(ns, "no record of this wait", own)];
         };
@@ -112,7 +117,7 @@ impl Walker<'_> {
             entry.shown.file = off.file;
             vec![entry.with_stacks(stacks.0, stacks.1).claimed(claim.as_ref())]
         };
-        match waits::next(&self.context, off, end, class) {
+        match next {
             Next::Leaf(mechanism, culprit) => leaf(Entry::leaf(ns, mechanism, culprit, own)),
             Next::Unexplained(reason) => {
                 match claim.as_ref().filter(|c| c.mechanism.stage() == Stage::Driver) {
