@@ -115,8 +115,8 @@ impl Told<'_> {
     /// `law`: what it gives; `gain`: that and the part of what it says nothing of.
     fn by_law(&self, law: u64, gain: u64) -> String {
         let each = match self.steps {
-            0 => format!("in {}", seconds(self.stretch)),
-            n => format!("a step ({n} of {})", self.length(self.stretch)),
+            0 => format!("{} need", seconds(self.stretch)),
+            n => format!("a step of {} ({n} steps) needs", self.length(self.stretch)),
         };
         let mut terms: Vec<&Term> = self.terms.iter().filter(|t| t.ns > 0).collect();
         terms.sort_by_key(|t| std::cmp::Reverse(t.ns));
@@ -125,7 +125,12 @@ impl Told<'_> {
         let next = match next_bottleneck(self.terms, self.mechanism) {
             Some(term) => {
                 let left = term.without(Some(self.mechanism));
-                format!("without {} the longest is {}, {}", self.mechanism, term.name, self.length(left))
+                format!(
+                    "without {} the longest would be {}, {}",
+                    self.mechanism,
+                    term.name,
+                    self.length(left)
+                )
             }
             None => format!("without {} nothing is left to wait for", self.mechanism),
         };
@@ -140,7 +145,7 @@ impl Told<'_> {
         } else {
             "by the operational law".to_owned()
         };
-        format!("gain {from}; {each} needs of {}; {next}", needs.join(", of "))
+        format!("gain {from}; {each}, side by side: {}; {next}", needs.join(", "))
     }
 
     /// `least`: what the law would give.

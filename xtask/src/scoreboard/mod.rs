@@ -119,8 +119,16 @@ fn verdict(cases: &Cases, lines: &[Line]) -> Result<()> {
 }
 
 /// What a run measures, and what it is measured with.
-const MEASURED: [&str; 6] =
-    ["Cargo.lock", "tests/gpu-sim", "tests/job", "tracer", "tracer-ebpf", "xtask/src/scoreboard/run.rs"];
+const MEASURED: [&str; 8] = [
+    "Cargo.lock",
+    "tests/gpu-sim",
+    "tests/job",
+    "tracer",
+    "tracer-ebpf",
+    "xtask/src/scoreboard/run.rs",
+    ":(exclude,glob)tracer/src/**/tests.rs",
+    ":(exclude,glob)tracer/src/**/tests/**",
+];
 /// What of it has no part in a recording: the rooms that read traces, and what is asked of a case
 /// ([`Case::conditions`] says what is asked of its runs).
 const READING: [&str; 8] = [
