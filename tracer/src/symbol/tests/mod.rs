@@ -1,14 +1,16 @@
 //! Names in this process, in the kernel, and in programs compiled here.
 
+mod debug_files;
+mod program;
+
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::trace::StackEnd;
+use program::Program;
 
 fn user(addresses: &[u64]) -> Stack {
     Stack {
@@ -174,64 +176,6 @@ fn a_program_is_not_named_by_the_one_after_it() {
     assert_eq!(mappings.see(3 * second, &first).len(), 1);
 }
 
-/// Prints where `middle` is and where it returns to, then waits for the end of its input.
-const PROGRAM: &str = r#"
-#include <stdio.h>
-static volatile int sink;
-static inline __attribute__((always_inline)) void *leaf(void) { /* line 4 */
-  sink++;
-  return __builtin_return_address(0);                           /* line 6 */
-}
-__attribute__((noinline)) void *middle(void) { return leaf(); }
-int main(void) {
-  void *to = middle();                                          /* line 10 */
-  sink++;
-  printf("%p %p\n", (void *)middle, to);
-  fflush(stdout);
-  return getchar();
-}
-"#;
-
-struct Program {
-    child: Child,
-    path: PathBuf,
-    /// `middle`, and where it returns to.
-    addresses: [u64; 2],
-    _folder: tempfile::TempDir,
-}
-
-impl Program {
-    fn start(flags: &[&str]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let (source, path) = (folder.path().join("prog.c"), folder.path().join("prog"));
-        fs::write(&source, PROGRAM).unwrap();
-        // The linker that Rust itself needs.
-        let built = Command::new("cc").args(flags).arg("-o").arg(&path).arg(&source).status().unwrap();
-        assert!(built.success());
-        let mut child = Command::new(&path).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        let address = |text: &str| u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).unwrap();
-        let addresses = line.split(' ').map(address).collect::<Vec<_>>().try_into().unwrap();
-        Self { child, path, addresses, _folder: folder }
-    }
-
-    fn stack(&self) -> Stack {
-        Stack { pid: self.child.id(), ..user(&self.addresses) }
-    }
-
-    fn end(&mut self) {
-        drop(self.child.stdin.take());
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
 #[test]
 fn inlined_functions_are_frames_of_their_own() {
     let mut program = Program::start(&["-O1", "-g", "-Wl,--build-id"]);
@@ -268,89 +212,6 @@ fn inlined_functions_are_frames_of_their_own() {
     }
     fs::copy(std::env::current_exe().unwrap(), &program.path).unwrap();
     assert!(resolve(&[stack], &stored)[0].reason.contains("build id differs"));
-}
-
-fn tool(name: &str, arguments: &[&std::ffi::OsStr]) {
-    assert!(Command::new(name).args(arguments).status().unwrap().success(), "{name} {arguments:?}");
-}
-
-/// What naming gives for a program whose own file is stripped, by the files that are in the folder.
-fn from_folder(stack: &Stack, stored: &[Mapping], folder: &Path) -> Vec<Symbol> {
-    let stripped = resolve(std::slice::from_ref(stack), stored);
-    assert!(stripped.iter().all(|s| s.frames.is_empty()), "{stripped:?}");
-    let known = |key| stripped.iter().find(|s| (s.pid, s.image, s.address) == key);
-    let folders = DebugDirs::open(&[folder.to_owned()]).unwrap();
-    let mut named = folders.name(&unnamed(&[stack], stored, known));
-    // A recording that was cut has no symbols at all.
-    let mut cut = folders.name(&unnamed(&[stack], stored, |_| None));
-    named.sort_by_key(|s| s.address);
-    cut.sort_by_key(|s| s.address);
-    assert_eq!(named, cut);
-    named
-}
-
-#[test]
-fn debuginfo_files_name_what_a_stripped_program_cannot() {
-    // With an offset in the file that is the address, and with one that is not.
-    for layout in [&[][..], &["-Wl,-z,noseparate-code"], &["-Wl,-Ttext-segment=0x4000000", "-no-pie"]] {
-        let mut program = Program::start(&[&["-O1", "-g", "-Wl,--build-id"], layout].concat());
-        let mut mappings = Mappings::default();
-        let stack = program.stack();
-        let stored = mappings.see(1, &stack);
-        let whole = mappings.resolve(std::slice::from_ref(&stack));
-        program.end();
-        let folder = tempfile::tempdir().unwrap();
-        let (path, debug) = (program.path.as_os_str(), folder.path().join("any-name"));
-        tool("objcopy", &["--only-keep-debug".as_ref(), path, debug.as_os_str()]);
-        let full = folder.path().join("full");
-        fs::copy(&program.path, &full).unwrap();
-        fs::remove_file(&program.path).unwrap();
-        tool("strip", &["-o".as_ref(), path, full.as_os_str()]);
-        fs::remove_file(&full).unwrap();
-
-        let check = |named: Vec<Symbol>| {
-            assert_eq!(named.len(), 2, "{layout:?}");
-            for (named, whole) in named.iter().zip(&whole) {
-                assert_eq!((&named.frames, &named.reason), (&whole.frames, &whole.reason), "{layout:?}");
-                assert_eq!((named.file_offset, &named.build_id), (whole.file_offset, &whole.build_id));
-            }
-        };
-        check(from_folder(&stack, &stored, folder.path()));
-
-        // As distributions lay them out.
-        let id: String = stored[0].build_id.iter().map(|b| format!("{b:02x}")).collect();
-        let place = folder.path().join(".build-id").join(&id[..2]);
-        fs::create_dir_all(&place).unwrap();
-        let placed = place.join(format!("{}.debug", &id[2..]));
-        fs::rename(&debug, &placed).unwrap();
-        check(from_folder(&stack, &stored, folder.path()));
-
-        // Another program's file under this one's name has nothing to say.
-        fs::copy(std::env::current_exe().unwrap(), &placed).unwrap();
-        assert_eq!(from_folder(&stack, &stored, folder.path()), []);
-    }
-}
-
-#[test]
-fn the_program_itself_is_a_debug_file_and_damaged_ones_are_none() {
-    let mut program = Program::start(&["-O1", "-g", "-Wl,--build-id"]);
-    let mut mappings = Mappings::default();
-    let stack = program.stack();
-    let stored = mappings.see(1, &stack);
-    let whole = mappings.resolve(std::slice::from_ref(&stack));
-    program.end();
-    let folder = tempfile::tempdir().unwrap();
-    let bytes = fs::read(&program.path).unwrap();
-    fs::remove_file(&program.path).unwrap();
-    for (name, content) in [("junk", &[0x7f; 99][..]), ("cut", &bytes[..bytes.len() / 3]), ("empty", &[])] {
-        fs::write(folder.path().join(name), content).unwrap();
-    }
-    assert_eq!(from_folder(&stack, &stored, folder.path()), []);
-    fs::write(folder.path().join("prog"), &bytes).unwrap();
-    let named = from_folder(&stack, &stored, folder.path());
-    assert_eq!(named, whole);
-    let missing = DebugDirs::open(&[folder.path().join("none")]).unwrap_err();
-    assert_eq!(missing.1.kind(), std::io::ErrorKind::NotFound);
 }
 
 #[test]
