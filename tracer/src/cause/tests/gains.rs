@@ -143,11 +143,11 @@ fn a_gap_that_comes_once_gives_back_what_its_chain_says() {
         trace
             .call(FEEDER, CudaFamily::Synchronize, "cuCtxSynchronize", from, to)
             .samples(FEEDER, from, to, &["libcuda.so.1!spin"])
-            .wait(WORKER, from, to, to, |w| w.read(5, PIPE).woken_by(FEEDER))
+            .wait(WORKER, from, to - 20 * MS, to - 20 * MS, |w| w.read(5, PIPE).woken_by(FEEDER))
     };
     let read = |w: Wait| w.read(4, IMAGE).kernel(PAGE).interrupt(DISK_INTERRUPT);
     let trace = waits(waits(trace(), 0, 500 * MS), 600 * MS, 1000 * MS)
-        .wait(WORKER, 500 * MS, 600 * MS, 600 * MS, read)
+        .wait(WORKER, 480 * MS, 600 * MS, 600 * MS, read)
         .wait(FEEDER, 500 * MS, 600 * MS, 600 * MS, |w| w.read(3, PIPE).woken_by(WORKER));
     let timeline = build(trace.records());
     let causes = attribute(&timeline, &idle(&timeline, FEEDER, &[(500 * MS, 600 * MS)])).causes;

@@ -123,7 +123,7 @@ fn without_a_device_the_waits_are_told() {
     assert!(report.gpus.is_empty() && report.findings.is_empty());
     assert!(report.notes[0].starts_with("No device was read"));
     assert!(
-        report.waits.iter().any(|n| n == "trainer: read of files in /data/train, 3.00 s in 1 wait."),
+        report.waits.iter().any(|n| n == "trainer (pid 10): read of files in /data/train, 3.00 s in 1 wait."),
         "{:#?}",
         report.waits
     );

@@ -46,7 +46,7 @@ fn own_functions_have_names_lines_and_build_ids() {
         assert_eq!((symbol.kind, symbol.address), (StackKind::User, address));
         let outermost = symbol.frames.last().unwrap();
         assert_eq!(outermost.function, "whyidle::symbol::tests::known_function");
-        assert!(outermost.file.as_ref().unwrap().ends_with("src/symbol/tests.rs"));
+        assert!(outermost.file.as_ref().unwrap().ends_with("src/symbol/tests/mod.rs"));
         assert!(outermost.line.is_some());
         assert_eq!(symbol.build_id, new[0].build_id);
         assert!(Path::new(&new[0].path).ends_with(&symbol.module));
