@@ -154,5 +154,5 @@ fn a_gap_that_comes_once_gives_back_what_its_chain_says() {
     let reads = causes.iter().filter(|c| c.mechanism == Mechanism::StorageRead);
     assert_eq!(reads.map(|c| (c.ns, c.gain_ns)).collect::<Vec<_>>(), [(100 * MS, 100 * MS)], "{causes:#?}");
     let note = causes[0].note.as_ref().unwrap();
-    assert!(note.contains("from 0 s by the operational law to 100"), "{note}");
+    assert!(note.contains("from 0 s by the operational law to 0.10 s"), "{note}");
 }
