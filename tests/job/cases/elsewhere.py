@@ -7,10 +7,10 @@ from training import Trainer
 
 
 def remote_peer(run):
-    """Features from another machine; the fault: it takes 60 ms longer to answer."""
+    """Features from another machine; the fault: it takes 80 ms longer to answer."""
     trainer = Trainer(run.open(), 60)
     connection = socket.create_connection(ADDRESS)
-    delay = 60 if run.fault else 0
+    delay = 80 if run.fault else 0
 
     def step():
         ask(connection, delay)
