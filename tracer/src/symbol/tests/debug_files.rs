@@ -26,16 +26,22 @@ fn from_folder(stack: &Stack, stored: &[Mapping], folder: &Path) -> Vec<Symbol> 
     named
 }
 
+/// A program with debug information that has ended: its stack and mappings, and what naming gave while it ran.
+fn ended(layout: &[&str]) -> (Program, Stack, Vec<Mapping>, Vec<Symbol>) {
+    let mut program = Program::start(&[&["-O1", "-g", "-Wl,--build-id"], layout].concat());
+    let mut mappings = Mappings::default();
+    let stack = program.stack();
+    let stored = mappings.see(1, &stack);
+    let whole = mappings.resolve(std::slice::from_ref(&stack));
+    program.end();
+    (program, stack, stored, whole)
+}
+
 #[test]
 fn debuginfo_files_name_what_a_stripped_program_cannot() {
     // With an offset in the file that is the address, and with one that is not.
     for layout in [&[][..], &["-Wl,-z,noseparate-code"], &["-Wl,-Ttext-segment=0x4000000", "-no-pie"]] {
-        let mut program = Program::start(&[&["-O1", "-g", "-Wl,--build-id"], layout].concat());
-        let mut mappings = Mappings::default();
-        let stack = program.stack();
-        let stored = mappings.see(1, &stack);
-        let whole = mappings.resolve(std::slice::from_ref(&stack));
-        program.end();
+        let (program, stack, stored, whole) = ended(layout);
         let folder = tempfile::tempdir().unwrap();
         let (path, debug) = (program.path.as_os_str(), folder.path().join("any-name"));
         tool("objcopy", &["--only-keep-debug".as_ref(), path, debug.as_os_str()]);
@@ -70,12 +76,7 @@ fn debuginfo_files_name_what_a_stripped_program_cannot() {
 
 #[test]
 fn the_program_itself_is_a_debug_file_and_damaged_ones_are_none() {
-    let mut program = Program::start(&["-O1", "-g", "-Wl,--build-id"]);
-    let mut mappings = Mappings::default();
-    let stack = program.stack();
-    let stored = mappings.see(1, &stack);
-    let whole = mappings.resolve(std::slice::from_ref(&stack));
-    program.end();
+    let (program, stack, stored, whole) = ended(&[]);
     let folder = tempfile::tempdir().unwrap();
     let bytes = fs::read(&program.path).unwrap();
     fs::remove_file(&program.path).unwrap();
