@@ -33,7 +33,8 @@ pub(crate) fn of_wait(
     }
     if class == Some(Sleep::Futex) {
         if is_interpreter_lock(context, thread, off) {
-            let culprit = holder(context, last).or_else(|| lock("interpreter lock"));
+            let running = || running_beside(context, thread, off);
+            let culprit = holder(context, last).or_else(running).or_else(|| lock("interpreter lock"));
             return Some(Claim::new(Mechanism::LockGil, culprit));
         }
         if is_mutex(off) {
@@ -155,7 +156,9 @@ fn driver_lock_holder(context: &Context<'_>, off: &OffCpu, last: &OffCpu) -> Opt
         return None;
     }
     let thread = waker.thread.and_then(|key| context.thread(key));
-    let name = thread.map_or_else(|| format!("process {}", waker.pid), process_name);
+    // A child that runs its parent's program has only its name for its own.
+    let name =
+        thread.map_or_else(|| format!("process {}", waker.pid), |t| format!("{} (pid {})", t.comm, t.pid));
     Some(Culprit { kind: CulpritKind::Process, name })
 }
 
@@ -165,6 +168,16 @@ fn holder(context: &Context<'_>, last: &OffCpu) -> Option<Culprit> {
     // Within a process its name says nothing.
     let name = if waker.pid == last.pid { role(&thread.comm) } else { process_name(thread) };
     Some(Culprit { kind: CulpritKind::Lock, name: format!("held by {name}") })
+}
+
+/// Who had the interpreter lock while a thread waited for it in vain: of its process the one that ran longest.
+fn running_beside(context: &Context<'_>, thread: &Thread, off: &OffCpu) -> Option<Culprit> {
+    let ran = |t: &Thread| t.running_before(off.ran).saturating_sub(t.running_before(off.left));
+    let others = context.process(off.pid).iter().filter(|&&k| k != thread.key);
+    let most =
+        others.filter_map(|&k| context.thread(k)).max_by_key(|t| (ran(t), std::cmp::Reverse(t.key)))?;
+    (ran(most) > 0)
+        .then(|| Culprit { kind: CulpritKind::Lock, name: format!("held by {}", role(&most.comm)) })
 }
 
 fn lock(name: &str) -> Option<Culprit> {

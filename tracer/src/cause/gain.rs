@@ -35,6 +35,10 @@ pub(crate) fn fill(walker: &Walker<'_>, idle: &DeviceIdle, causes: &mut [Cause])
     let stretch = idle.window.len().saturating_sub(idle.unknown_ns);
     let feeder = idle.main_feeder();
     let mut terms = feeder.map(|f| terms(walker, idle, f, &claimed(causes))).unwrap_or_default();
+    if idle.unknown_ns > 0 {
+        // What they need is told of the whole window, the device and the ledger of its known part.
+        terms.iter_mut().skip(1).for_each(|term| term.scale(stretch, idle.window.len()));
+    }
     let ns_of = |causes: &[Cause], members: &[usize]| members.iter().map(|&i| causes[i].ns).sum::<u64>();
     for (&mechanism, members) in &by_mechanism {
         add_missing(&mut terms, mechanism, ns_of(causes, members));

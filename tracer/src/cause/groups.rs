@@ -22,11 +22,12 @@ fn ticks<'t>(
     paths.filter_map(move |path| all.iter().rev().find(|t| t.path == path && fits(t)))
 }
 
-/// Quotas that hold for a thread, in thousandths of a processor.
-pub(crate) fn quotas(context: &Context<'_>, thread: &Thread) -> Vec<u64> {
+/// Quotas that hold for a thread: whose, and thousandths of a processor.
+pub(crate) fn quotas<'t>(context: &Context<'t>, thread: &'t Thread) -> Vec<(&'t str, u64)> {
+    let quota = |t: &CgroupTick| t.quota_us?.checked_mul(1000)?.checked_div(t.period_us.filter(|&p| p > 0)?);
     ticks(context, thread, |t| t.quota_us.is_some())
-        .filter_map(|t| t.quota_us?.checked_mul(1000)?.checked_div(t.period_us.filter(|&p| p > 0)?))
-        .filter(|&q| q > 0)
+        .filter_map(|t| Some((t.path.as_str(), quota(t)?)))
+        .filter(|q| q.1 > 0)
         .collect()
 }
 
@@ -62,11 +63,9 @@ pub(crate) fn throttled(context: &Context<'_>, thread: &Thread) -> Option<Culpri
 
 /// The group whose memory limit was hit, by the counts of its ticks.
 pub(crate) fn out_of_memory(context: &Context<'_>, thread: &Thread) -> Option<Culprit> {
-    let hits = |t: &CgroupTick| since_start(context, t, |t| t.memory_limit_hits);
-    let hit = |t: &CgroupTick| hits(t) > 0;
+    let hit = |t: &CgroupTick| since_start(context, t, |t| t.memory_limit_hits) > 0;
     let group = ticks(context, thread, hit).next().or_else(|| only(context, hit))?;
-    let name = format!("{} (its memory limit was hit {} times)", group.path, hits(group));
-    Some(Culprit { kind: CulpritKind::Cgroup, name })
+    Some(Culprit { kind: CulpritKind::Cgroup, name: group.path.clone() })
 }
 
 /// How far a group's counter came since the recording's first look at it; a group looked at once counts whole.

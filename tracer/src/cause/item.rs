@@ -126,7 +126,7 @@ fn last_request(
     end: Ns,
     start: Ns,
 ) -> Option<Ns> {
-    ended_waits(context, giver, end)
+    ended_waits(context, giver, end, start)
         .take_while(|wait| wait.woken > start)
         .find(|wait| wait.signal || nearer.contains(&wait.by) || relayed(context, giver, wait, nearer))
         .map(|wait| wait.woken)
@@ -141,18 +141,22 @@ struct Ended {
     signal: bool,
 }
 
-/// The thread's waits that other threads ended up to `end`, the last one first. Locks are left out: who releases
-/// one asks for nothing.
+/// The thread's waits that other threads ended up to `end` and after `floor`, the last one first. Locks are left out:
+/// who releases one asks for nothing.
 fn ended_waits<'t>(
     context: &'t Context<'_>,
     thread: &'t Thread,
     end: Ns,
+    floor: Ns,
 ) -> impl Iterator<Item = Ended> + 't {
     let before = thread.off_cpu.partition_point(|o| o.left < end);
     thread.off_cpu[..before]
         .iter()
         .enumerate()
         .rev()
+        // Those that interrupts ended are looked at too, so the search must end by itself.
+        .take(SEARCHED)
+        .take_while(move |(_, o)| o.ran > floor)
         .filter(|(_, o)| !matches!(o.state, State::Preempted | State::Yielded))
         .filter_map(move |(i, off)| {
             let woken = off.woken.filter(|&w| w <= end)?;
@@ -175,7 +179,7 @@ const RELAY_SHARE: u64 = 10;
 /// behind a queue between processes.
 fn relayed(context: &Context<'_>, giver: &Thread, wait: &Ended, nearer: &[ThreadKey]) -> bool {
     let Some(relay) = context.recorded(wait.by).filter(|r| r.key != giver.key) else { return false };
-    let Some(asked) = ended_waits(context, relay, wait.woken).next() else { return false };
-    let held = wait.woken - asked.woken;
-    nearer.contains(&asked.by) && held.saturating_mul(RELAY_SHARE) < wait.woken.saturating_sub(wait.left)
+    let least = wait.woken.saturating_sub(wait.woken.saturating_sub(wait.left) / RELAY_SHARE);
+    let asked = ended_waits(context, relay, wait.woken, least).next();
+    asked.is_some_and(|asked| nearer.contains(&asked.by) && asked.woken > least)
 }

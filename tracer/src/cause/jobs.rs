@@ -75,10 +75,20 @@ fn job(first: &BTreeMap<u32, &Thread>, pid: u32) -> Job {
     }
     match first.get(&top) {
         Some(thread) if !ADOPTERS.contains(&thread.ppid) && !thread.cmdline.is_empty() => {
-            Job::Siblings { parent: thread.ppid, program: thread.cmdline.iter().take(2).cloned().collect() }
+            Job::Siblings { parent: thread.ppid, program: program(&thread.cmdline) }
         }
         _ => Job::Process(top),
     }
+}
+
+/// A program, and what it runs where it is an interpreter: the first word that is no option, or the module.
+fn program(cmdline: &[String]) -> Vec<String> {
+    let mut words = cmdline.iter().skip(1).skip_while(|w| w.starts_with('-') && *w != "-m");
+    let what = match words.next() {
+        Some(option) if option == "-m" => words.next(),
+        word => word,
+    };
+    cmdline.iter().take(1).chain(what).cloned().collect()
 }
 
 #[cfg(test)]
@@ -115,6 +125,16 @@ mod tests {
         assert!(jobs.together(10, 12) && jobs.together(12, 11));
         assert!(jobs.together(12, 20), "ranks of one launcher");
         assert!(!jobs.together(10, 30) && !jobs.together(10, 40) && !jobs.together(10, 99));
+    }
+
+    #[test]
+    fn a_program_is_what_it_runs_whatever_its_options() {
+        let of = |line: &str| program(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        assert_eq!(of("python3 -u train.py --lr 1"), ["python3", "train.py"]);
+        assert_ne!(of("python3 -u train.py"), of("python3 -u prep.py"));
+        assert_ne!(of("python3 -m a"), of("python3 -m b"));
+        assert_eq!(of("python3 -u -m a --x"), ["python3", "a"]);
+        assert_eq!(of("rank"), ["rank"]);
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub(crate) enum Busy {
     FileIo,
     /// Gets fresh memory, or gives it back: the two ends of allocating each step anew.
     FaultZeroing,
+    /// Copies out of the page cache.
+    CachedRead,
 }
 
 const BUSY: &[(&str, Busy)] = &[
@@ -76,6 +78,8 @@ const BUSY: &[(&str, Busy)] = &[
     ("zap_present_*", Busy::FaultZeroing),
     ("wp_page_copy", Busy::FaultZeroing),
     ("do_cow_fault", Busy::FaultZeroing),
+    ("filemap_read", Busy::CachedRead),
+    ("generic_file_buffered_read", Busy::CachedRead),
 ];
 
 /// What a sample's kernel stack shows, `None` for plain work.
@@ -144,7 +148,8 @@ mod tests {
         // Another's request is done in an interrupt that came over this one.
         let over = frames(&["blk_mq_run_hw_queue", "asm_common_interrupt", "sha256_transform"]);
         assert_eq!(busy(&over), None);
-        // A read of what is in memory is the reader's own business.
-        assert_eq!(busy(&frames(&["copy_page_to_iter", "filemap_read", "vfs_read"])), None);
+        // A read of what is in memory waits for nothing, and is no Python either.
+        let cached = frames(&["copy_page_to_iter", "filemap_read", "vfs_read"]);
+        assert_eq!(busy(&cached), Some(Busy::CachedRead));
     }
 }

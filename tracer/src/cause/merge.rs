@@ -121,6 +121,7 @@ fn cause(context: &Context<'_>, shape: Shape, merged: Merged) -> (Cause, BTreeMa
             let stacks = shown.shown.stacks.get(i).copied().unwrap_or_default();
             let mut link = link(context, step, stacks);
             link.detail = detail(context, &merged, i, i == 0);
+            link.processes = u32::try_from(processes(context, &merged.players[i])).unwrap_or(u32::MAX);
             chain.push(link);
         }
         pid = chain.last().map(|l: &Link| l.pid).filter(|&p| p != 0);
@@ -154,6 +155,7 @@ fn link(context: &Context<'_>, step: &Step, (kernel, user): (StackId, StackId)) 
         state: step.state.to_owned(),
         what,
         detail: None,
+        processes: 0,
         stack: cut(stack.collect()),
     }
 }
@@ -180,9 +182,10 @@ fn detail(context: &Context<'_>, merged: &Merged, link: usize, leaf: bool) -> Op
     let mut parts = Vec::new();
     let players = &merged.players[link];
     if players.len() > 1 {
-        let pids: BTreeSet<u32> = players.keys().filter_map(|&k| context.thread(k)).map(|t| t.pid).collect();
-        let (count, noun) =
-            if pids.len() > 1 { (pids.len(), "processes") } else { (players.len(), "threads") };
+        let (count, noun) = match processes(context, players) {
+            count if count > 1 => (count, "processes"),
+            _ => (players.len(), "threads"),
+        };
         if let Some((slowest, &ns)) = players.iter().max_by(|a, b| a.1.cmp(b.1).then(b.0.cmp(a.0))) {
             parts.push(format!(
                 "{count} {noun}; slowest {} ({} of {})",
@@ -207,6 +210,10 @@ fn detail(context: &Context<'_>, merged: &Merged, link: usize, leaf: bool) -> Op
         parts.extend(disks(context, merged));
     }
     (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+fn processes(context: &Context<'_>, players: &BTreeMap<ThreadKey, u64>) -> usize {
+    players.keys().filter_map(|&k| context.thread(k)).map(|t| t.pid).collect::<BTreeSet<_>>().len()
 }
 
 /// Names of the disks the files lie on.

@@ -130,6 +130,9 @@ pub struct Link {
     pub what: String,
     /// Evidence that differs between merged chains (the slowest member, the device's latency), if any.
     pub detail: Option<String>,
+    /// Processes that stood at this place in the merged chains; the one shown cost most.
+    #[serde(default)]
+    pub processes: u32,
     /// Names, innermost first; `module+0xoffset` where there is no name, and at the end, in brackets, why the rest is
     /// missing where it is.
     pub stack: Vec<String>,

@@ -13,8 +13,6 @@ use crate::trace::{Span, ThreadKey};
 /// What the job's threads did on processors.
 pub(super) struct Ran<'t> {
     job: Vec<&'t Thread>,
-    /// Of all of them: what a quota is for.
-    all_ns: u64,
     /// Of those that batches pass through: others run as long as they run, not once a step.
     ns: u64,
     /// Of threads on chains, by what they ran.
@@ -38,7 +36,8 @@ impl<'t> Ran<'t> {
         let mut by: BTreeMap<Mechanism, u64> = BTreeMap::new();
         for (&mechanism, &ns) in loads.values().flatten().flat_map(|(_, load)| &load.ran) {
             if matches!(mechanism.stage(), Stage::Prepare | Stage::Memory) {
-                *by.entry(mechanism).or_default() += ns;
+                let slot = by.entry(mechanism).or_default();
+                *slot = slot.saturating_add(ns);
             }
         }
         for part in claimed {
@@ -49,8 +48,9 @@ impl<'t> Ran<'t> {
             chained.contains(&t.key) || (chains.contains(&t.pid) && context.team(t.pid).contains(&t.key))
         };
         let sum = |ns: u64, t: &&Thread| ns.saturating_add(on_processors(t, window));
-        let ns = job.iter().filter(on_chain).fold(0, sum).max(by.values().sum());
-        Self { all_ns: job.iter().fold(0, sum).max(ns), ns, job, by }
+        let ns =
+            job.iter().filter(on_chain).fold(0, sum).max(by.values().copied().fold(0, u64::saturating_add));
+        Self { ns, job, by }
     }
 
     /// Threads of the job that have no processor wait for what others of it run: without a mechanism its part of
@@ -64,37 +64,56 @@ impl<'t> Ran<'t> {
         }
     }
 
-    /// How long the job needs on as many thousandths of a processor as its mask and its quota give it.
-    fn need(&self, mask: u64, quota: u64) -> u64 {
-        let within = if quota < mask { over(self.all_ns, quota) } else { 0 };
-        over(self.ns, mask).max(within)
+    /// What the job ran in each group that has a quota, in or above which its threads are.
+    fn groups(&self, walker: &Walker<'_>, window: Span) -> Vec<Group> {
+        let mut groups: BTreeMap<(&str, u64), u64> = BTreeMap::new();
+        for thread in &self.job {
+            let ran = on_processors(thread, window);
+            for key in groups::quotas(&walker.context, thread) {
+                let slot = groups.entry(key).or_default();
+                *slot = slot.saturating_add(ran);
+            }
+        }
+        groups.into_iter().map(|((_, quota), ns)| Group { quota, ns }).collect()
     }
 
     /// The job's running time over the processors it may use.
     pub(super) fn term(&self, walker: &Walker<'_>, window: Span) -> Term {
-        let online = u64::try_from(walker.context.timeline.host.online_cpus.len()).unwrap_or(0).max(1);
+        let online = u64::try_from(walker.context.timeline.host.online_cpus.len()).unwrap_or(0).max(1) * 1000;
         let last = self.job.iter().filter_map(|t| t.off_cpu.last());
-        let allowed = last.map(|o| u64::from(o.cpus_allowed)).filter(|&n| n > 0);
+        let allowed = last.map(|o| u64::from(o.cpus_allowed).saturating_mul(1000)).filter(|&n| n > 0);
         let mask = allowed.max().unwrap_or(online).min(online);
-        let (online, mask) = (online * 1000, mask * 1000);
-        let quotas = self.job.iter().flat_map(|t| groups::quotas(&walker.context, t));
-        let quota = quotas.min().unwrap_or(u64::MAX).max(1);
-        let mut term = Term::new("the processors", self.need(mask, quota).min(window.len()));
+        let held = tightest(&self.groups(walker, window), mask);
+        let within = held.map_or(0, |group| over(group.ns, group.quota));
+        let free = over(self.ns, mask);
+        let mut term = Term::new("the processors", free.max(within).min(window.len()));
         let whole = term.ns;
-        let throttled = whole.saturating_sub(self.need(mask, u64::MAX));
-        let affinity = whole.saturating_sub(self.need(online, quota));
-        let quota = quota.min(mask);
-        term.removable.insert(Mechanism::ScheduleThrottled, throttled);
-        term.removable.insert(Mechanism::ScheduleAffinity, affinity);
+        let quota = held.filter(|_| within > free).map_or(mask, |group| group.quota);
+        term.removable.insert(Mechanism::ScheduleThrottled, whole.saturating_sub(free));
+        let wide = over(self.ns, online).max(within);
+        term.removable.insert(Mechanism::ScheduleAffinity, whole.saturating_sub(wide));
         // Threads in each other's way cost no processor but what they spin for each other. What they work they would
         // work without the others too.
-        let spun: u64 = self.job.iter().map(|t| spun(walker, t, window)).sum();
+        let spun = self.job.iter().map(|t| spun(walker, t, window)).fold(0, u64::saturating_add);
         term.removable.insert(Mechanism::ScheduleOversubscribed, over(spun, quota).min(whole));
         for (&mechanism, &ns) in &self.by {
             term.removable.insert(mechanism, over(ns, quota).min(whole));
         }
         term
     }
+}
+
+/// Threads that share a quota, in thousandths of a processor, and what they ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Group {
+    quota: u64,
+    ns: u64,
+}
+
+/// Of the groups that may use less than the mask gives the one that needs longest.
+fn tightest(groups: &[Group], mask: u64) -> Option<Group> {
+    let held = groups.iter().filter(|g| g.quota < mask);
+    held.copied().max_by_key(|g| (over(g.ns, g.quota), std::cmp::Reverse(g.quota)))
 }
 
 /// `ns` of one processor's time on some thousandths of one.
@@ -118,10 +137,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wider_mask_lifts_no_quota_and_no_quota_widens_a_mask() {
-        let ran = Ran { job: Vec::new(), all_ns: 400, ns: 300, by: BTreeMap::new() };
-        assert_eq!(ran.need(2000, u64::MAX), 150);
-        assert_eq!((ran.need(2000, 400), ran.need(8000, 400)), (1000, 1000));
-        assert_eq!((ran.need(1000, 2000), ran.need(1000, u64::MAX)), (300, 300));
+    fn a_quota_holds_for_the_threads_that_are_under_it() {
+        // A trainer without a quota of its own, and a child that may use a tenth of a processor and hardly runs.
+        let (all, child) = (Group { quota: 4000, ns: 45 }, Group { quota: 100, ns: 1 });
+        assert_eq!(tightest(&[all, child], 8000), Some(all));
+        assert_eq!(tightest(&[all, child], 2000), Some(child), "the mask is tighter than the first");
+        assert_eq!(
+            tightest(&[all, Group { quota: 100, ns: 9 }], 8000).map(|g| over(g.ns, g.quota)),
+            Some(90)
+        );
+        assert_eq!(tightest(&[all], 4000), None);
     }
 }

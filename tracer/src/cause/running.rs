@@ -103,6 +103,7 @@ pub(crate) fn label(context: &Context<'_>, kernel_stack: StackId, user_stack: St
         Busy::FileFault => Mechanism::StorageFault,
         Busy::FileIo => kernel_busy::file_work(&kernel),
         Busy::FaultZeroing => Mechanism::MemoryFault,
+        Busy::CachedRead => Mechanism::PrepareCompute,
     });
     if let Some(mechanism) = busy {
         let user = user.unwrap_or_else(|| Work::of(mechanism, None));

@@ -6,7 +6,7 @@ use super::context::Context;
 use super::jobs::is_own;
 use super::{Culprit, CulpritKind, Mechanism, groups};
 use crate::timeline::{Activity, Shorts, Thread, apportion, prefix_share};
-use crate::trace::{HostTick, OffCpu, RanInstead, Span};
+use crate::trace::{HostTick, Loss, LossClass, OffCpu, RanInstead, Span};
 
 /// The verdict, or why there is none.
 pub(crate) type Verdict = Result<(Mechanism, Option<Culprit>), String>;
@@ -47,23 +47,33 @@ pub(crate) fn why(context: &Context<'_>, thread: &Thread, off: Option<&OffCpu>, 
 
 /// Waits for a processor in which nobody ran instead are wake-ups on their way: they belong to the short waits that
 /// they ended.
-pub(crate) fn wake_ups(context: &Context<'_>, shorts: &mut Shorts, span: Span) {
+pub(crate) fn wake_ups(context: &Context<'_>, thread: &Thread, shorts: &mut Shorts, span: Span) {
     let queued = shorts.runnable_ns.saturating_sub(shorts.throttled_ns);
     let weights: Vec<u64> = shorts.blocked.iter().map(|b| b.ns).collect();
-    if queued == 0 || weights.iter().all(|&ns| ns == 0) {
+    if queued == 0 || weights.iter().all(|&ns| ns == 0) || !knows_who_ran(context) {
         return;
     }
+    let allowed = thread.off_cpu.last();
+    let running =
+        |span: Span| thread.running_before(span.end).saturating_sub(thread.running_before(span.start));
     let mut ran = 0_u64;
-    for record in around(context, span) {
-        let inside = record.span.intersect(span).map_or(0, Span::len);
-        ran =
-            ran.saturating_add(prefix_share(record.ns.min(record.span.len()), record.span.len(), 0, inside));
+    for record in around(context, span).filter(|r| allowed.is_none_or(|off| in_mask(off, r.cpu))) {
+        let Some(inside) = record.span.intersect(span) else { continue };
+        // Short waits lie in a thread's running time, so that is where these do.
+        let part = prefix_share(record.ns, running(record.span), 0, running(inside));
+        ran = ran.saturating_add(part);
     }
     let woken = queued.saturating_sub(ran);
     shorts.runnable_ns -= woken;
     for (wait, part) in shorts.blocked.iter_mut().zip(apportion(woken, &weights)) {
         wait.ns += part;
     }
+}
+
+/// Who ran instead is counted in the kernel's maps, which may have been full, and written down every tick.
+fn knows_who_ran(context: &Context<'_>) -> bool {
+    let lost = |l: &Loss| l.class == LossClass::WaitTotal && l.count > 0;
+    !context.timeline.ran_instead.is_empty() && !context.timeline.losses.iter().any(lost)
 }
 
 /// Who ran instead, in records that may overlap a span.

@@ -18,7 +18,8 @@ use crate::trace::{Ns, Span, State, ThreadKey};
 /// The term of the thread that submits.
 pub(crate) const FEEDER: &str = "the feeding thread";
 
-/// A disk that is busy for more than this many times what the chains wait for disks is not busy for them.
+/// A disk that is busy for more than this many times what the chains wait for disks is not busy for them. Nor are
+/// threads that work for more than this many times what the chains wait for them.
 const OTHERS: u64 = 10;
 
 /// One thing that the stretch cannot be shorter than.
@@ -33,6 +34,12 @@ pub(crate) struct Term {
 impl Term {
     pub(super) fn new(name: impl Into<String>, ns: u64) -> Self {
         Self { name: name.into(), ns, removable: BTreeMap::new() }
+    }
+
+    /// As much of it as `part` is of `whole`.
+    pub(super) fn scale(&mut self, part: u64, whole: u64) {
+        self.ns = per(self.ns, whole, part);
+        self.removable.values_mut().for_each(|ns| *ns = per(*ns, whole, part));
     }
 
     /// What is left without a mechanism.
@@ -50,14 +57,16 @@ pub(super) struct Load {
     /// What of it was on a processor.
     pub(super) ran: BTreeMap<Mechanism, u64>,
     device_wait_ns: u64,
-    /// Threads whose items it waited for, other than those nearer the device.
-    givers: BTreeSet<ThreadKey>,
+    /// Threads whose items it waited for, other than those nearer the device, and how long.
+    givers: BTreeMap<ThreadKey, u64>,
 }
 
 /// Stretches in which anybody on a chain waited for a disk, or for a lock.
 #[derive(Default)]
 struct Shared {
     storage: BTreeMap<Mechanism, Vec<Span>>,
+    /// Devices that the files lie on; `None` among them where one is not known.
+    devices: BTreeSet<Option<u32>>,
     locks: BTreeMap<Mechanism, Vec<Span>>,
 }
 
@@ -74,13 +83,17 @@ pub(crate) fn terms(
     let mut seen = BTreeSet::from([feeder]);
     let mut queue = VecDeque::from([(feeder, Vec::new())]);
     let mut path = Term::new(FEEDER, 0);
+    let mut waited: BTreeMap<ThreadKey, u64> = BTreeMap::new();
     while let Some((key, nearer)) = queue.pop_front() {
         let Some(thread) = walker.context.recorded(key) else { continue };
         let load = load(walker, thread, window, &nearer, &mut shared);
         let mut beyond = nearer.clone();
         beyond.push(key);
-        for &giver in load.givers.iter().filter(|&&g| seen.insert(g)) {
-            queue.push_back((giver, beyond.clone()));
+        for (&giver, ns) in &load.givers {
+            *waited.entry(giver).or_default() += ns;
+            if seen.insert(giver) {
+                queue.push_back((giver, beyond.clone()));
+            }
         }
         if nearer.is_empty() {
             path.ns = load.ns;
@@ -99,13 +112,13 @@ pub(crate) fn terms(
         loads
             .into_iter()
             .filter(|(role, _)| role.0 > 0)
-            .map(|(role, members)| pool(walker, window, &role.1, &members))
+            .map(|(role, members)| pool(walker, window, &role.1, &members, &waited))
             .map(|mut term| {
                 ran.take_along(&mut term);
                 term
             }),
     );
-    terms.extend(disks(walker, window, &shared.storage));
+    terms.extend(disks(walker, window, &shared));
     for (mechanism, spans) in shared.locks {
         let mut term = Term::new(mechanism.name(), total(&union(spans)));
         term.removable.insert(mechanism, term.ns);
@@ -180,7 +193,9 @@ impl Load {
 
     fn join(&mut self, part: Self) {
         self.device_wait_ns += part.device_wait_ns;
-        self.givers.extend(part.givers);
+        for (giver, ns) in part.givers {
+            *self.givers.entry(giver).or_default() += ns;
+        }
         for (mechanism, ns) in part.by {
             self.add(mechanism, ns);
         }
@@ -233,26 +248,41 @@ fn wait(
             chain.push(thread.key);
             let item = item(context, by, thread, last, slice.span.start, &chain);
             let claimed = claim.is_some() || claims::of_peer(context, giver).is_some();
-            if item.span.start >= off.left || claimed {
-                // Asked for and answered inside one wait: a call, on this thread's own path. What a link
-                // claims is its own as well.
+            // Asked for since it last waited, be it in the call before, and answered inside one wait: a call, on this
+            // thread's own path. What a link claims is its own as well.
+            if item.span.start >= resumed(thread, index).unwrap_or(off.left) || claimed {
                 for entry in walker.sums(thread.key, slice.span) {
                     load.add(entry.mechanism(), entry.ns);
                 }
             } else {
-                load.givers.insert(giver);
+                *load.givers.entry(giver).or_default() += ns;
             }
         }
         Next::Leaf(leaf, _) => {
             let mechanism = claim.unwrap_or(leaf);
             if leaf.stage() == Stage::Storage || leaf == Mechanism::MemorySwap {
                 shared.storage.entry(mechanism).or_default().push(slice.span);
+                shared.devices.insert(context.file(off).map(|f| f.dev));
             }
             load.add(mechanism, ns);
         }
         Next::Unexplained(_) => load.add(claim.unwrap_or(Mechanism::Unexplained), ns),
     }
 }
+
+/// When a thread last went on before the wait that `index` is a piece of: after another wait, or after one for the device
+/// that it may have spun in.
+fn resumed(thread: &Thread, index: usize) -> Option<Ns> {
+    let first = thread.merged_wait(index).and_then(|m| m.members.first().copied()).unwrap_or(index);
+    let left = thread.off_cpu.get(first)?.left;
+    let before = first.checked_sub(1).and_then(|i| thread.off_cpu.get(i)).map(|off| off.ran);
+    let calls = &thread.calls[..thread.calls.partition_point(|c| c.entry < left)];
+    let waited = calls.iter().rev().take(CALLS).filter(|c| calls::synchronises(c)).find_map(|c| c.returned());
+    before.into_iter().chain(waited.filter(|&at| at <= left)).max()
+}
+
+/// Calls looked at for the last one that waited for the device.
+const CALLS: usize = 256;
 
 /// From a process's last exec to its first delivery to another process.
 fn starting(walker: &Walker<'_>, thread: &Thread) -> Option<Span> {
@@ -273,19 +303,35 @@ fn starting(walker: &Walker<'_>, thread: &Thread) -> Option<Span> {
 pub(super) type Loads = BTreeMap<(usize, String, u32, bool), Vec<(ThreadKey, Load)>>;
 
 /// A pool needs the mean of what its members did while they were there.
-fn pool(walker: &Walker<'_>, window: Span, name: &str, members: &[(ThreadKey, Load)]) -> Term {
+fn pool(
+    walker: &Walker<'_>,
+    window: Span,
+    name: &str,
+    members: &[(ThreadKey, Load)],
+    waited: &BTreeMap<ThreadKey, u64>,
+) -> Term {
     let life: u64 = members
         .iter()
         .filter_map(|(key, _)| walker.context.recorded(*key))
         .map(|t| t.slices_in(window).map(|s| s.span.len()).sum::<u64>())
-        .sum();
+        .fold(0, u64::saturating_add);
     let mean = |ns: u64| per(ns, life, window.len());
-    let mut term = Term::new(format!("the pool {name}"), mean(members.iter().map(|(_, l)| l.ns).sum()));
+    let mut term = Term::new(format!("the pool {name}"), mean(sum(members.iter().map(|(_, l)| l.ns))));
     for (mechanism, ns) in members.iter().flat_map(|(_, l)| &l.by) {
-        *term.removable.entry(*mechanism).or_default() += ns;
+        let slot = term.removable.entry(*mechanism).or_default();
+        *slot = slot.saturating_add(*ns);
     }
     term.removable.values_mut().for_each(|ns| *ns = mean(*ns));
+    let waited = sum(members.iter().filter_map(|(key, _)| waited.get(key).copied()));
+    if waited.saturating_mul(OTHERS) < term.ns {
+        // They are busy with something else.
+        term.scale(waited, term.ns);
+    }
     term
+}
+
+fn sum(all: impl Iterator<Item = u64>) -> u64 {
+    all.fold(0, u64::saturating_add)
 }
 
 /// `ns / (life / window)`.
@@ -297,12 +343,17 @@ pub(super) fn per(ns: u64, life: u64, window: u64) -> u64 {
 }
 
 /// Each disk's time with a request in flight, and the time in which anybody on a chain waited for one.
-fn disks(walker: &Walker<'_>, window: Span, waits: &BTreeMap<Mechanism, Vec<Span>>) -> Vec<Term> {
+fn disks(walker: &Walker<'_>, window: Span, shared: &Shared) -> Vec<Term> {
+    let waits = &shared.storage;
+    // Where it is known of all files, other disks are nobody's here.
+    let disk = |dev: &Option<u32>| dev.is_some_and(|d| walker.context.disk(d).is_some());
+    let known = shared.devices.iter().all(disk);
+    let concerns = |dev: u32| !known || shared.devices.contains(&Some(dev));
     let by: BTreeMap<Mechanism, u64> =
         waits.iter().map(|(&m, spans)| (m, total(&union(spans.clone())))).collect();
     let waited: u64 = by.values().sum();
     let mut busy: BTreeMap<u32, u64> = BTreeMap::new();
-    for block in &walker.context.timeline.blocks {
+    for block in walker.context.timeline.blocks.iter().filter(|b| concerns(b.dev)) {
         if let Some(inside) = block.span.intersect(window) {
             let slot = busy.entry(block.dev).or_default();
             *slot = slot.saturating_add(per(block.busy_ns, block.span.len(), inside.len()));

@@ -141,8 +141,19 @@ pub(crate) fn caller(frames: &[NamedFrame]) -> Option<Culprit> {
         f.resolved && !is_libc(&f.module) && !f.module.contains("libcuda") && !is_ctypes(&f.module)
     })?;
     let by_python = is_interpreter(&frame.module) || is_python_frame(frame);
-    let frame = if by_python { python_function(frames).unwrap_or(frame) } else { frame };
-    Some(Culprit { kind: CulpritKind::Function, name: place(frame) })
+    let python = python_function(frames).filter(|_| by_python);
+    let mut name = place(python.unwrap_or(frame));
+    if let Some(asking) = python.and_then(|f| asking(frames, f)) {
+        name = format!("{}, by {name}", place(asking));
+    }
+    Some(Culprit { kind: CulpritKind::Function, name })
+}
+
+/// For whom a Python function works that wraps what others ask for: the nearest one of the job's own in another file.
+fn asking<'f>(frames: &'f [NamedFrame], wrapper: &NamedFrame) -> Option<&'f NamedFrame> {
+    let outward = frames.iter().skip_while(|f| !std::ptr::eq(*f, wrapper));
+    let own = |f: &&NamedFrame| f.resolved && is_python_frame(f) && !is_standard(f) && !is_installed(f);
+    outward.filter(own).find(|f| f.file != wrapper.file)
 }
 
 /// The Python function to name: the innermost of the job's own, else the innermost outside the standard

@@ -7,7 +7,7 @@ use super::context::Context;
 use super::files::{self, Kind};
 use super::kernel_stacks::{self, Interrupt, Sleep};
 use super::syscalls::{self, Call};
-use super::{Culprit, CulpritKind, Mechanism, groups, nvidia};
+use super::{Culprit, CulpritKind, Mechanism, groups, nvidia, user_stacks};
 use crate::timeline::{Thread, wait_object};
 use crate::trace::{File, OffCpu, TargetKind, ThreadKey, Waker, WakerContext};
 
@@ -46,8 +46,8 @@ pub(crate) fn next(context: &Context<'_>, off: &OffCpu, last: &OffCpu, class: Op
     }
     let Some(class) = class else { return unclassed(context, off, &end) };
     match class {
-        Sleep::Stopped => Next::Leaf(Mechanism::ProcessStopped, None),
-        Sleep::Timer => Next::Leaf(Mechanism::TimerSleep, None),
+        Sleep::Stopped => Next::Leaf(Mechanism::ProcessStopped, process(context, off)),
+        Sleep::Timer => sleep(context, off),
         Sleep::Swap => Next::Leaf(Mechanism::MemorySwap, None),
         Sleep::Reclaim => {
             let thread = context.thread(off.thread);
@@ -63,7 +63,7 @@ pub(crate) fn next(context: &Context<'_>, off: &OffCpu, last: &OffCpu, class: Op
         Sleep::SocketRead => socket_read(context, file, &end),
         Sleep::Poll => poll(context, off, &end),
         Sleep::Futex => match end {
-            End::Interrupt(Some(Interrupt::Timer)) => Next::Leaf(Mechanism::TimerSleep, None),
+            End::Interrupt(Some(Interrupt::Timer)) => sleep(context, off),
             end => peer(context, &end, "a futex"),
         },
         Sleep::Pipe => peer(context, &end, "a pipe"),
@@ -100,6 +100,17 @@ fn end<'a>(context: &Context<'_>, last: &'a OffCpu, class: Option<Sleep>) -> End
         Some(thread) if !thread.slices.is_empty() => End::Thread(key),
         _ => End::Stranger(waker),
     }
+}
+
+/// A sleep is whose who asked for it.
+fn sleep(context: &Context<'_>, off: &OffCpu) -> Next {
+    Next::Leaf(Mechanism::TimerSleep, user_stacks::caller(&context.frames(off.user_stack)))
+}
+
+/// The process that waits.
+fn process(context: &Context<'_>, off: &OffCpu) -> Option<Culprit> {
+    let thread = context.thread(off.thread)?;
+    Some(Culprit { kind: CulpritKind::Process, name: format!("{} (pid {})", thread.comm, thread.pid) })
 }
 
 fn follow_or(end: &End<'_>, leaf: impl FnOnce() -> Next) -> Next {

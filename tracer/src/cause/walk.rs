@@ -28,6 +28,8 @@ type CacheKey = (ThreadKey, Span, Vec<ThreadKey>, u32);
 struct Spin {
     span: Span,
     share: Share,
+    /// Of the call around it, or of the synchronise before it.
+    claim: Option<Claim>,
 }
 
 /// Follows chains; remembers items, because one item often explains several stretches.
@@ -158,8 +160,9 @@ impl<'a> Walker<'a> {
         place: Place<'_>,
         spins: &mut Vec<Spin>,
     ) -> Vec<Entry> {
+        let seen = spins.len();
         let mut shorts = thread.shorts(span);
-        schedule::wake_ups(&self.context, &mut shorts, span);
+        schedule::wake_ups(&self.context, thread, &mut shorts, span);
         let mut entries = Vec::new();
         if shorts.runnable_ns > shorts.throttled_ns {
             let ns = shorts.runnable_ns - shorts.throttled_ns;
@@ -184,12 +187,18 @@ impl<'a> Walker<'a> {
                     self.work(thread, Span::new(span.end - after, span.end), parts[1], call, place, spins);
                 entries.extend(early);
                 entries.extend(late.into_iter().map(|e| e.claimed(Some(claim))));
+                for spin in spins.iter_mut().skip(seen).filter(|s| s.span.start >= span.end - after) {
+                    spin.claim = Some(claim.clone());
+                }
             }
             _ => entries.extend(self.work(thread, span, ns, call, place, spins)),
         }
         let claim = call.and_then(|c| {
             claims::of_call(&self.context, c).or_else(|| claims::of_launch(&self.context, thread, c))
         });
+        if claim.is_some() {
+            spins.iter_mut().skip(seen).for_each(|spin| spin.claim.clone_from(&claim));
+        }
         entries.into_iter().map(|e| e.claimed(claim.as_ref())).collect()
     }
 
@@ -227,7 +236,7 @@ impl<'a> Walker<'a> {
         }
         let (spun, worked): (Vec<Share>, Vec<Share>) = shares.into_iter().partition(|s| s.work.spins);
         if !place.waited_for {
-            spins.extend(spun.into_iter().map(|share| Spin { span, share }));
+            spins.extend(spun.into_iter().map(|share| Spin { span, share, claim: None }));
         }
         worked.into_iter().map(|share| share.entry(&self.context, thread)).collect()
     }
@@ -244,7 +253,10 @@ impl<'a> Walker<'a> {
         spins.sort_by_key(|s| (Reverse(s.share.ns), s.span.start));
         spins.truncate(most);
         let kept = Span::new(0, sum(&spins));
-        let part = |s: &Spin| self.spun(thread, s.span, &s.share, place.for_part(s.share.ns, kept));
+        let part = |s: &Spin| {
+            let entries = self.spun(thread, s.span, &s.share, place.for_part(s.share.ns, kept));
+            entries.into_iter().map(|e| e.claimed(s.claim.as_ref())).collect::<Vec<_>>()
+        };
         scale(&join(spins.iter().flat_map(part)), ns)
     }
 

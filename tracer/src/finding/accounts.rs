@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::evidence::counted;
 use crate::cause::{nvidia_command, seconds};
 use crate::timeline::{Timeline, total, union};
 use crate::trace::{FileId, NvidiaIoctl, ReclaimKind, Span};
@@ -41,6 +42,12 @@ pub(super) fn memory(timeline: &Timeline, window: Span, concerns: &dyn Fn(u32) -
             format!("Threads {what} {} times, {} in all{pages}.", work.count, seconds(work.ns))
         })
         .collect();
+    lines.extend(faults(timeline, window, concerns));
+    lines
+}
+
+/// How often processes faulted.
+pub(super) fn faults(timeline: &Timeline, window: Span, concerns: &dyn Fn(u32) -> bool) -> Option<String> {
     let faults = timeline.fault_totals.iter().filter(|f| concerns(f.pid) && overlaps(f.span, window));
     let (mut minor, mut major, mut spans) = (0_u64, 0_u64, Vec::new());
     for fault in faults {
@@ -49,14 +56,13 @@ pub(super) fn memory(timeline: &Timeline, window: Span, concerns: &dyn Fn(u32) -
         spans.push(fault.span);
     }
     let watched = total(&union(spans));
-    if minor.max(major) > 0 && watched > 0 {
-        lines.push(format!(
-            "Page faults: {:.0} minor and {:.1} major a second.",
+    (minor.max(major) > 0 && watched > 0).then(|| {
+        format!(
+            "Page faults: {:.0} minor and {:.1} major (that waited for a file or for swap) a second.",
             rate(minor, watched),
             rate(major, watched)
-        ));
-    }
-    lines
+        )
+    })
 }
 
 /// The driver commands that took longest.
@@ -114,8 +120,9 @@ pub(super) fn reads(timeline: &Timeline, window: Span, concerns: &dyn Fn(u32) ->
     let watched = total(&union(spans.clone()));
     (reads > 0 && watched > 0).then(|| {
         format!(
-            "{reads} reads of {} files, {:.1} KB and {} each on average; {:.0} reads and {:.1} MB a second{}.",
-            files.len(),
+            "{} of {}, {:.1} KB and {} each on average; {:.0} reads and {:.1} MB a second{}.",
+            counted(reads, "read"),
+            counted(u64::try_from(files.len()).unwrap_or(u64::MAX), "file"),
             real(bytes) / 1e3 / real(reads),
             seconds(ns / reads),
             rate(reads, watched),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Gpu, accounts, managed, questions, ranks, rhythm};
-use crate::cause::{Cause, Ledger, Mechanism, Stage, role, seconds};
+use crate::cause::{Cause, Ledger, Mechanism, Stage, role, seconds, steps};
 use crate::idle::{DeviceIdle, DeviceMap};
 use crate::timeline::{Activity, Thread, Timeline};
 use crate::trace::{CudaFamily, HostTick, OffCpu, Span};
@@ -34,20 +34,23 @@ pub(super) fn of(case: &Case<'_>, mechanism: Mechanism, causes: &[&Cause]) -> Ve
         Stage::Storage | Stage::Network => {
             lines.extend(files(timeline, idle.window, &threads, mechanism));
             lines.extend(accounts::reads(timeline, idle.window, &concerns));
+            if mechanism == Mechanism::StorageFault {
+                lines.extend(accounts::faults(timeline, idle.window, &concerns));
+            }
         }
         Stage::Memory => lines.extend(accounts::memory(timeline, idle.window, &concerns)),
-        Stage::Prepare => lines.extend(pool(timeline, idle, causes.first().copied())),
+        Stage::Prepare => lines.extend(pool(case, causes)),
         Stage::Schedule => lines.extend(scheduling(timeline, idle.window, &threads)),
         Stage::Launch => {
-            lines.extend(calls(idle, &threads));
+            lines.extend(calls(case, &threads));
             lines.extend(gpu.launches.as_ref().map(|l| questions::launching(l, gpu.window_ns)));
         }
         Stage::Driver => {
-            lines.extend(calls(idle, &threads));
+            lines.extend(calls(case, &threads));
             lines.extend(accounts::ioctls(timeline, idle.window, &concerns));
         }
         Stage::Copy => {
-            lines.extend(calls(idle, &threads));
+            lines.extend(calls(case, &threads));
             lines.extend(gpu.copies.as_ref().map(questions::copying));
         }
         Stage::Peer => {
@@ -132,15 +135,19 @@ fn files(timeline: &Timeline, window: Span, threads: &[&Thread], mechanism: Mech
     let (mut lines, mut mean) = (Vec::new(), 0);
     if !waits.is_empty() {
         let ns: u64 = waits.iter().map(|o| o.woken.unwrap_or(o.ran).saturating_sub(o.left)).sum();
+        // Of a look-up only the path is known that was asked for.
         let files: BTreeSet<_> = waits.iter().filter_map(|o| o.file).collect();
+        let paths: BTreeSet<_> =
+            waits.iter().filter(|o| o.file.is_none()).filter_map(|o| o.path_arg.as_ref()).collect();
         let count = u64::try_from(waits.len()).unwrap_or(u64::MAX);
         mean = ns / count.max(1);
         lines.push(format!(
-            "{count} waits for {} files, {} each on average, {} in all over {} threads.",
-            files.len(),
+            "{} of 100 us or more for {}, {} each on average, {} in all over {}.",
+            counted(count, "wait"),
+            counted((files.len() + paths.len()) as u64, "file"),
             seconds(mean),
             seconds(ns),
-            threads.len(),
+            threads_in_words(threads.len()),
         ));
     }
     if mechanism.stage() == Stage::Storage {
@@ -165,6 +172,7 @@ fn disks(timeline: &Timeline, window: Span, wait_ns: u64) -> Vec<String> {
         name: &'t str,
         requests: u64,
         bytes: u64,
+        written: u64,
         latency_ns: u64,
         busy_ns: u64,
     }
@@ -174,6 +182,7 @@ fn disks(timeline: &Timeline, window: Span, wait_ns: u64) -> Vec<String> {
         disk.name = &block.name;
         disk.requests = disk.requests.saturating_add(block.reads).saturating_add(block.writes);
         disk.bytes = disk.bytes.saturating_add(block.read_bytes);
+        disk.written = disk.written.saturating_add(block.write_bytes);
         disk.latency_ns = disk.latency_ns.saturating_add(block.latency_ns);
         disk.busy_ns = disk.busy_ns.saturating_add(block.busy_ns);
     }
@@ -182,12 +191,16 @@ fn disks(timeline: &Timeline, window: Span, wait_ns: u64) -> Vec<String> {
         .filter(|(_, d)| d.requests > 0)
         .map(|(dev, d)| {
             let name = if d.name.is_empty() { format!("{}:{}", dev >> 20, dev & 0xf_ffff) } else { d.name.to_owned() };
-            let rate = d.bytes as f64 / 1e6 / (window.len() as f64 / 1e9).max(1e-9);
+            let rate = |bytes: u64| bytes as f64 / 1e6 / (window.len() as f64 / 1e9).max(1e-9);
             let (latency, busy) = (d.latency_ns / d.requests, d.busy_ns.min(window.len()));
             let mut line = format!(
-                "Disk {name}, all programs: {} requests, {} each on average, {rate:.1} MB/s read, a request in flight {} of the time.",
-                d.requests,
+                "Disk {name}, all programs: {}, {:.1} KB and {} each on average, {:.1} MB/s read, {:.1} MB/s written, a \
+                 request in flight {} of the time.",
+                counted(d.requests, "request"),
+                d.bytes.saturating_add(d.written) as f64 / 1e3 / d.requests as f64,
                 seconds(latency),
+                rate(d.bytes),
+                rate(d.written),
                 percent(busy, window.len()),
             );
             if wait_ns / HELD_BACK > latency && busy < window.len() / 2 {
@@ -202,7 +215,9 @@ fn disks(timeline: &Timeline, window: Span, wait_ns: u64) -> Vec<String> {
 }
 
 /// Whether more members would help: how busy they are, and what processors are free.
-fn pool(timeline: &Timeline, idle: &DeviceIdle, largest: Option<&Cause>) -> Vec<String> {
+fn pool(case: &Case<'_>, causes: &[&Cause]) -> Vec<String> {
+    let (timeline, idle) = (case.timeline, case.idle);
+    let largest = causes.first().copied();
     let Some(leaf) = largest.and_then(|c| c.chain.last()) else { return Vec::new() };
     let Some(thread) = timeline.threads.values().find(|t| t.key.tid == leaf.tid && t.pid == leaf.pid) else {
         return Vec::new();
@@ -216,47 +231,79 @@ fn pool(timeline: &Timeline, idle: &DeviceIdle, largest: Option<&Cause>) -> Vec<
                 && (t.key.tid == t.pid) == (leaf.tid == leaf.pid)
         })
         .collect();
-    let (mut life, mut working) = (0, 0);
+    let (mut life, mut working, mut running) = (0, 0, 0);
     for slice in members.iter().flat_map(|t| t.slices_in(idle.window)) {
         life += slice.span.len();
         if matches!(slice.activity, Activity::Running | Activity::Runnable(_)) {
             working += slice.span.len();
         }
+        if matches!(slice.activity, Activity::Running) {
+            running += slice.span.len();
+        }
     }
     let mut lines = vec![format!(
-        "{} threads like it were on a processor, or waiting for one, {} of their time.",
-        members.len(),
-        percent(working, life)
+        "{} like it {} on a processor, or waiting for one, {} of {} time.",
+        threads_in_words(members.len()),
+        if members.len() == 1 { "was" } else { "were" },
+        percent(working, life),
+        if members.len() == 1 { "its" } else { "their" },
     )];
     if leaf.pid != largest.and_then(|c| c.chain.first()).map_or(0, |l| l.pid) {
         let busy = idle.window.len().saturating_sub(idle.idle_ns).max(1);
         let count = u128::try_from(members.len()).unwrap_or(1);
         let needed = (count * u128::from(idle.window.len())).div_ceil(u128::from(busy));
-        if needed <= count * 16 {
+        // Each as long on a processor as those that are there.
+        let more = needed.saturating_sub(count) as f64 * running as f64 / life.max(1) as f64;
+        if more > 0.0 && room(case) < more {
+            lines.push("More of them would not help: there is no processor left for them.".to_owned());
+        } else if needed <= count * 16 {
             lines.push(format!("At this pace about {needed} of them would keep the GPU busy."));
         }
     } else if largest.is_some_and(|c| c.chain.len() == 1) {
-        lines.push(
-            "It is the thread that feeds the GPU: preparation and the device's work never overlap.".into(),
-        );
+        let ns: u64 = causes.iter().map(|c| c.ns).sum();
+        lines.push(format!(
+            "It is the thread that feeds the GPU: preparation and the device's work never overlap. Were it done beside \
+             that, by workers, up to {} of it would not be waited for.",
+            seconds(ns.min(idle.window.len().saturating_sub(idle.idle_ns)))
+        ));
     }
     lines.extend(free_processors(timeline, idle.window));
     lines
 }
 
+/// How many more processors the job could have had: none where it is held off the idle ones.
+fn room(case: &Case<'_>) -> f64 {
+    let held = |m: Mechanism| {
+        matches!(
+            m,
+            Mechanism::ScheduleThrottled | Mechanism::ScheduleAffinity | Mechanism::ScheduleOversubscribed
+        )
+    };
+    let ns: u64 = case.ledger.causes.iter().filter(|c| held(c.mechanism)).map(|c| c.ns).sum();
+    if ns.saturating_mul(20) >= case.idle.idle_ns {
+        return 0.0;
+    }
+    idle_processors(case.timeline, case.idle.window).unwrap_or(f64::MAX)
+}
+
 fn free_processors(timeline: &Timeline, window: Span) -> Option<String> {
-    let (first, last) = ticks(timeline, window)?;
-    let elapsed = last.at.checked_sub(first.at).filter(|&e| e > 0)?;
-    let idle: u64 = last
-        .cpus
-        .iter()
-        .filter_map(|&(cpu, idle, ..)| Some(idle.saturating_sub(first.cpus.iter().find(|c| c.0 == cpu)?.1)))
-        .fold(0, u64::saturating_add);
     Some(format!(
         "{:.1} of {} processors were idle on average.",
-        idle as f64 / elapsed as f64,
+        idle_processors(timeline, window)?,
         timeline.host.online_cpus.len()
     ))
+}
+
+/// A processor is idle too while somebody waits for a disk.
+fn idle_processors(timeline: &Timeline, window: Span) -> Option<f64> {
+    let (first, last) = ticks(timeline, window)?;
+    let elapsed = last.at.checked_sub(first.at).filter(|&e| e > 0)?;
+    let since = |&(cpu, idle, io, _): &(u32, u64, u64, u64)| {
+        let before = first.cpus.iter().find(|c| c.0 == cpu)?;
+        Some(idle.saturating_sub(before.1).saturating_add(io.saturating_sub(before.2)))
+    };
+    let idle = last.cpus.iter().filter_map(since).fold(0, u64::saturating_add);
+    Some(idle as f64 / elapsed as f64)
 }
 
 fn ticks(timeline: &Timeline, window: Span) -> Option<(&HostTick, &HostTick)> {
@@ -266,14 +313,17 @@ fn ticks(timeline: &Timeline, window: Span) -> Option<(&HostTick, &HostTick)> {
 }
 
 fn scheduling(timeline: &Timeline, window: Span, threads: &[&Thread]) -> Vec<String> {
-    let mut runnable = 0;
+    let (mut runnable, mut running) = (0, 0);
     for slice in threads.iter().flat_map(|t| t.slices_in(window)) {
-        if matches!(slice.activity, Activity::Runnable(_)) {
-            runnable += slice.span.len();
+        match slice.activity {
+            Activity::Runnable(_) => runnable += slice.span.len(),
+            Activity::Running => running += slice.span.len(),
+            Activity::Blocked(_) | Activity::Unseen => {}
         }
     }
+    let wanting = (runnable + running) as f64 / window.len().max(1) as f64;
     let mut lines = vec![format!(
-        "{} waited {} for a processor in all.",
+        "{} waited {} for a processor in all; on average {wanting:.1} ran or wanted to.",
         threads_in_words(threads.len()),
         seconds(runnable)
     )];
@@ -301,8 +351,8 @@ fn scheduling(timeline: &Timeline, window: Span, threads: &[&Thread]) -> Vec<Str
     }
     lines.extend(groups.iter().filter(|(_, g)| g.2 > g.0).map(|(path, g)| {
         format!(
-            "Group {path} was throttled {} times, {} in all.",
-            g.2 - g.0,
+            "Group {path} was throttled {}, {} in all, added up over processors.",
+            counted(g.2 - g.0, "time"),
             seconds(g.3.saturating_sub(g.1))
         )
     }));
@@ -310,11 +360,17 @@ fn scheduling(timeline: &Timeline, window: Span, threads: &[&Thread]) -> Vec<Str
 }
 
 /// How often the feeding threads launch, synchronise, allocate.
-fn calls(idle: &DeviceIdle, threads: &[&Thread]) -> Vec<String> {
+fn calls(case: &Case<'_>, threads: &[&Thread]) -> Vec<String> {
+    let idle = case.idle;
     let mut lines = Vec::new();
-    if let Some(rate) = idle.launches_per_second.filter(|r| *r > 0.0) {
+    // Of launches only long ones have a record of their own.
+    let launches = case.gpu.launches.as_ref().and_then(|l| l.per_second);
+    if let Some(rate) = idle.launches_per_second.filter(|r| *r > 0.0 && launches.is_none()) {
         lines.push(format!("{rate:.0} launches a second, one every {:.1} us.", 1e6 / rate));
     }
+    let launch = |f: &CudaFamily| matches!(f, CudaFamily::Launch | CudaFamily::GraphLaunch);
+    let feeder = idle.main_feeder().and_then(|key| case.timeline.threads.get(&key));
+    let steps = feeder.map_or(0, |t| steps(t, idle.window).len());
     // Calls, those whose return was seen, and the time of these.
     let mut by: BTreeMap<CudaFamily, (u64, u64, u64)> = BTreeMap::new();
     for call in threads.iter().flat_map(|t| &t.calls).filter(|c| idle.window.contains(c.entry)) {
@@ -324,12 +380,18 @@ fn calls(idle: &DeviceIdle, threads: &[&Thread]) -> Vec<String> {
         slot.2 = slot.2.saturating_add(call.own_ns().unwrap_or(0));
     }
     let per_second = |count: u64| count as f64 / (idle.window.len() as f64 / 1e9).max(1e-9);
-    lines.extend(by.iter().map(|(family, &(count, returned, ns))| {
+    lines.extend(by.iter().filter(|(family, _)| !launch(family)).map(|(family, &(count, returned, ns))| {
         let mean = ns.checked_div(returned).map_or_else(
             || "whose returns were not seen".into(),
             |ns| format!("{} each on average", seconds(ns)),
         );
-        format!("{count} recorded {family:?} calls, {:.1} a second, {mean}.", per_second(count))
+        let step =
+            if steps > 0 { format!(", {:.1} a step", count as f64 / steps as f64) } else { String::new() };
+        format!(
+            "{} of family {family:?}, {:.1} a second{step}, {mean}.",
+            counted(count, "call"),
+            per_second(count)
+        )
     }));
     lines
 }
@@ -355,7 +417,8 @@ fn peers(causes: &[&Cause]) -> Vec<String> {
 
 fn starts(timeline: &Timeline, window: Span) -> Option<String> {
     let count = timeline.threads.values().flat_map(|t| &t.execs).filter(|&&e| window.contains(e)).count();
-    (count > 0).then(|| format!("{count} processes started a program within the window."))
+    let started = counted(u64::try_from(count).unwrap_or(u64::MAX), "start");
+    (count > 0).then(|| format!("{started} of a program within the window."))
 }
 
 /// What else the idle time went to, so that suspects are cleared with numbers too.
@@ -377,5 +440,10 @@ fn elsewhere(idle: &DeviceIdle, ledger: &Ledger, mechanism: Mechanism) -> String
 }
 
 fn threads_in_words(n: usize) -> String {
-    if n == 1 { "1 thread".to_owned() } else { format!("{n} threads") }
+    counted(u64::try_from(n).unwrap_or(u64::MAX), "thread")
+}
+
+/// A number of things.
+pub(super) fn counted(n: u64, noun: &str) -> String {
+    if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
 }

@@ -1,6 +1,7 @@
 //! Rules that turn the ledger into root causes with evidence, gain and remedy, and the report's model. Pure.
 
 mod accounts;
+pub(crate) mod blame;
 mod driving;
 mod environment;
 mod evidence;

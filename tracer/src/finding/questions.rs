@@ -24,9 +24,17 @@ pub(super) fn answers(timeline: &Timeline, devices: Devices<'_>, gpus: &[Gpu]) -
         answer(
             "Is the environment on its fast path (versions, OpenMP, thread counts, JIT, tensor cores, PCIe, \
              throttling)?",
-            environment::words(timeline),
+            environment::words(timeline, oversubscribed(devices)),
         ),
     ]
+}
+
+/// Whether a device waited for threads that were in each other's way.
+fn oversubscribed(devices: Devices<'_>) -> bool {
+    devices.iter().any(|(idle, ledger)| {
+        let of_it = ledger.causes.iter().filter(|c| c.mechanism == Mechanism::ScheduleOversubscribed);
+        of_it.map(|c| c.ns).sum::<u64>().saturating_mul(20) >= idle.window.len().max(1)
+    })
 }
 
 /// `Err` holds why it is not known.
@@ -89,7 +97,7 @@ fn launches(devices: Devices<'_>, gpus: &[Gpu]) -> Result<String, String> {
             let verdict = if bound.saturating_mul(20) >= idle.window.len() {
                 "too little work per launch"
             } else {
-                "launches are not what holds it up"
+                "kernels are not too small"
             };
             let told = match &gpu.launches {
                 Some(launches) => launching(launches, gpu.window_ns),
@@ -121,7 +129,8 @@ pub(super) fn launching(launches: &Launches, window_ns: u64) -> String {
         let all = launches.kernels.saturating_add(launches.graphs);
         text.push_str(&format!(", {} of {all} of whole graphs", launches.graphs));
     }
-    if let Some(ns) = launches.call_ns {
+    // Below what the probe itself takes.
+    if let Some(ns) = launches.call_ns.filter(|&ns| ns > 0) {
         text.push_str(&format!(", {} a call", seconds(ns)));
     }
     text.push('.');
@@ -142,10 +151,12 @@ pub(super) fn launching(launches: &Launches, window_ns: u64) -> String {
     }
     match launches.host_ahead_ns {
         Some(ns) => text.push_str(&format!(
-            " The host is ahead of the device, and waits for it, {} of the time.",
+            " A thread of the host waited in a call for the device to end its work {} of the time.",
             share(ns, window_ns)
         )),
-        None => text.push_str(" Whether the host runs ahead is not known: no call that waits was seen."),
+        None => {
+            text.push_str(" Whether the host waits for the device is not known: no call that waits was seen.")
+        }
     }
     text
 }

@@ -21,8 +21,9 @@ fn row(mechanism: Mechanism) -> (&'static str, &'static str) {
         ),
         Mechanism::StorageFault => (
             "the GPU waits for page faults on a mapped file",
-            "Read the file in large sequential reads instead of touching a mapping page by page, or populate the \
-             mapping first (MAP_POPULATE, madvise WILLNEED).",
+            "Where the requests are small, read the file in large sequential reads instead of touching a mapping page by \
+             page, or populate the mapping first (MAP_POPULATE, madvise WILLNEED); where they are large, a faster disk \
+             or a higher I/O limit.",
         ),
         Mechanism::StorageMetadata => (
             "the GPU waits for opening and looking up files",
@@ -31,8 +32,8 @@ fn row(mechanism: Mechanism) -> (&'static str, &'static str) {
         ),
         Mechanism::StorageWrite => (
             "the GPU waits for writes to reach storage",
-            "Write checkpoints and logs from another thread or process, less often, or to a faster disk; drop fsync \
-             where a lost file costs little.",
+            "Write checkpoints and logs from another thread or process, less of them or less often, or to a faster disk; \
+             where the chain waits in fsync, drop that if a lost file costs little.",
         ),
         Mechanism::NetworkRead => (
             "the GPU waits for data from the network",
@@ -50,8 +51,9 @@ fn row(mechanism: Mechanism) -> (&'static str, &'static str) {
         ),
         Mechanism::PrepareCompute => (
             "the GPU waits for data to be prepared",
-            "Give preparation more processes while processors are free, use a faster decoder, decode to the size that \
-             is needed, prepare once and store the result, or decode on the GPU.",
+            "Do less of the named work in the loop: prepare once and store the result, decode only to the size that is \
+             needed, use a faster library, or do it on the GPU. Or do it earlier: more processes, while processors are \
+             free.",
         ),
         Mechanism::MemoryFault => (
             "the GPU waits for fresh memory to be zeroed",
@@ -150,8 +152,9 @@ fn row(mechanism: Mechanism) -> (&'static str, &'static str) {
             "Watch the named process too (--pid), to see what it was waiting for.",
         ),
         Mechanism::TimerSleep => (
-            "the GPU waits for a sleep that the program asked for",
-            "Wait for the event itself instead of polling with a sleep; the stack names the caller.",
+            "the GPU waits for a sleep that a program asked for",
+            "Wait for the event itself instead of polling with a sleep; the stack names the caller. Where it is another \
+             program that sleeps before it answers, ask it earlier, or mend that one.",
         ),
         Mechanism::ProcessSpawn => (
             "the GPU waits for processes to start",

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Finding, Gpu, evidence, remedies};
+use super::{Finding, Gpu, blame, evidence, remedies};
 use crate::cause::{Cause, Ledger, Mechanism};
 use crate::idle::{DeviceIdle, DeviceMap};
 use crate::timeline::Timeline;
@@ -43,7 +43,7 @@ fn of_device(case: &evidence::Case<'_>) -> Vec<Finding> {
             (large && gain_ns >= LEAST_NS).then(|| Finding {
                 mechanism,
                 gpu: idle.device,
-                title: title(mechanism, causes.first().copied()),
+                title: title(mechanism, &causes),
                 gain_ns,
                 ns: causes.iter().map(|c| c.ns).sum(),
                 evidence: evidence::of(case, mechanism, &causes),
@@ -53,9 +53,9 @@ fn of_device(case: &evidence::Case<'_>) -> Vec<Finding> {
         .collect()
 }
 
-fn title(mechanism: Mechanism, largest: Option<&Cause>) -> String {
+fn title(mechanism: Mechanism, causes: &[&Cause]) -> String {
     let words = remedies::title(mechanism);
-    match largest.and_then(|c| c.culprit.as_ref()) {
+    match blame::culprit(causes) {
         Some(culprit) => format!("{words}: {}", culprit.name),
         None => words.to_owned(),
     }

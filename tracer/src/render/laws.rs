@@ -16,7 +16,7 @@ fn name() -> impl Strategy<Value = String> {
 prop_compose! {
     fn link()(comm in name(), state in name(), what in name(), detail in proptest::option::of(name()),
               stack in prop::collection::vec(name(), 0..4), tid: u32, pid: u32) -> Link {
-        Link { tid, pid, comm, state, what, detail, stack }
+        Link { tid, pid, comm, state, what, detail, processes: 1, stack }
     }
 }
 

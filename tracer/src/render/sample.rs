@@ -16,6 +16,7 @@ pub(super) fn link(tid: u32, pid: u32, comm: &str, state: &str, what: &str, stac
         state: state.to_owned(),
         what: what.to_owned(),
         detail: None,
+        processes: 1,
         stack: stack.iter().map(|s| (*s).to_owned()).collect(),
     }
 }
@@ -150,6 +151,7 @@ pub(super) fn slow_disk() -> Report {
             "Dataset.__getitem__",
         ],
     );
+    read.processes = 4;
     read.detail = Some("slowest of 4 workers: pid 4253, 412 ms; device latency 38 ms in the mean".to_owned());
     let mut storage =
         cause(Mechanism::StorageRead, Stage::Storage, 16_230 * MS, 15_200 * MS, loader(vec![read]));

@@ -68,14 +68,14 @@ fn the_driver_claims_its_ioctls_and_calls() {
     assert_eq!(wait(node, |w| ioctl(w).interrupt(&["nvidia_isr"])).mechanism, Mechanism::DriverIoctl);
     let locked =
         wait(node, |w| ioctl(w).woken_by(WORKER).with(|o| o.waker.as_mut().unwrap().in_nvidia_ioctl = true));
-    let holder = Culprit { kind: CulpritKind::Process, name: "worker".into() };
+    let holder = Culprit { kind: CulpritKind::Process, name: "worker (pid 20)".into() };
     assert_eq!((locked.mechanism, locked.culprit), (Mechanism::DriverLock, Some(holder)));
     assert_eq!(locked.chain[0].what, "waits for worker 20 (ioctl RM_CONTROL FB_GET_INFO_V2)");
     // Nobody's records were kept: the name is all there is.
     let stranger = |t: TraceBuilder| node(t).bystander(900, 900, "nvidia-smi");
     let by =
         wait(stranger, |w| ioctl(w).woken_by(900).with(|o| o.waker.as_mut().unwrap().in_nvidia_ioctl = true));
-    assert_eq!((by.mechanism, culprit(&by)), (Mechanism::DriverLock, "nvidia-smi"));
+    assert_eq!((by.mechanism, culprit(&by)), (Mechanism::DriverLock, "nvidia-smi (pid 900)"));
     let interrupted = wait(node, |w| {
         ioctl(w).woken_by(WORKER).with(|o| {
             let waker = o.waker.as_mut().unwrap();

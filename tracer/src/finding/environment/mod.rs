@@ -13,7 +13,8 @@ use crate::timeline::Timeline;
 
 const OPENMP: &[&str] = &["libgomp", "libiomp5", "libomp"];
 
-pub(super) fn words(timeline: &Timeline) -> Result<String, String> {
+/// `oversubscribed`: a device waited for threads that were in each other's way.
+pub(super) fn words(timeline: &Timeline, oversubscribed: bool) -> Result<String, String> {
     let mut parts = Vec::new();
     for (index, track) in &timeline.devices {
         let of_device = device::words(track, timeline.span.start);
@@ -29,7 +30,11 @@ pub(super) fn words(timeline: &Timeline) -> Result<String, String> {
     }
     let tensor = timeline.devices.values().any(|track| speed::tensor(track).is_some());
     let open = if tensor { "run-time compilation" } else { "run-time compilation, tensor cores" };
-    parts.push(format!("not known: {open}, whether thread counts fit"));
+    if oversubscribed {
+        parts.push("more threads than processors".to_owned());
+    }
+    let threads = if oversubscribed { "" } else { ", whether thread counts fit" };
+    parts.push(format!("not known: {open}{threads}"));
     Ok(format!("{}.", parts.join("; ")))
 }
 

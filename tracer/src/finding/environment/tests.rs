@@ -36,7 +36,7 @@ fn state(at: u64, generation: u32, width: u32) -> DeviceState {
 }
 
 fn said(trace: TraceBuilder) -> String {
-    words(&build(trace.records())).expect("a device")
+    words(&build(trace.records()), false).expect("a device")
 }
 
 fn event(at: u64, kind: DeviceEventKind, value: u64) -> Record {

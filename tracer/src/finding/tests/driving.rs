@@ -70,10 +70,10 @@ fn launches_are_told_by_rate_call_and_silence() {
     assert_eq!(told.host_ahead_ns, Some(100 * MS), "in the call, while the device worked");
     let text = &report.questions[1].text;
     for part in [
-        "GPU 0: launches are not what holds it up",
+        "GPU 0: kernels are not too small",
         "200 launches a second, 1 of 200 of whole graphs, 6.0 us a call",
         "1 of 200 us to 1 ms (0.5 ms in all), 1 of 1 ms to 10 ms (5.0 ms in all), 2 of 100 ms or more (0.60 s in all)",
-        "waits for it, 10.0 % of the time",
+        "for the device to end its work 10.0 % of the time",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
@@ -231,7 +231,7 @@ fn memory_findings_tell_pages_and_faults() {
         "Threads freed memory themselves, as the host had none 2 times, 40.0 ms in all, 320 pages in all.",
     );
     says(&finding, "Threads compacted memory 2 times, 10.0 ms in all.");
-    says(&finding, "Page faults: 10000 minor and 10.0 major a second.");
+    says(&finding, "Page faults: 10000 minor and 10.0 major (that waited for a file or for swap) a second.");
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn storage_findings_tell_reads_and_how_long_they_were_watched() {
     assert_eq!(finding.mechanism, Mechanism::StorageRead);
     says(
         &finding,
-        "50 reads of 1 files, 100.0 KB and 0.2 ms each on average; 500 reads and 50.0 MB a second (watched for \
+        "50 reads of 1 file, 100.0 KB and 0.2 ms each on average; 500 reads and 50.0 MB a second (watched for \
          0.10 s of 1.00 s).",
     );
 }
@@ -327,8 +327,8 @@ fn calls_are_told_by_their_own_time_where_they_were_seen_to_return() {
     let findings = reported(trace, &[(100 * MS, 500 * MS)]).findings;
     assert_eq!(findings[0].mechanism, Mechanism::DriverAlloc, "{findings:#?}");
     for line in [
-        "1 recorded Allocate calls, 1.0 a second, 0.30 s each on average.",
-        "1 recorded Synchronize calls, 1.0 a second, whose returns were not seen.",
+        "1 call of family Allocate, 1.0 a second, 0.30 s each on average.",
+        "1 call of family Synchronize, 1.0 a second, whose returns were not seen.",
     ] {
         assert!(findings[0].evidence.iter().any(|e| e == line), "{:#?}", findings[0].evidence);
     }

@@ -80,7 +80,10 @@ fn the_ledger_of_the_report_sums_and_the_largest_is_the_finding() {
         finding.evidence.iter().any(|e| e.starts_with("3.00 s of 3.20 s idle (30.0 % of the window)")),
         "{finding:#?}"
     );
-    assert!(finding.evidence.iter().any(|e| e.starts_with("1 waits for 1 files")), "{finding:#?}");
+    assert!(
+        finding.evidence.iter().any(|e| e.starts_with("1 wait of 100 us or more for 1 file,")),
+        "{finding:#?}"
+    );
     assert!(finding.gain_ns <= gpu.idle_ns);
 }
 

@@ -1,6 +1,7 @@
 //! What to change, by what it would give back.
 
-use crate::finding::{Finding, Report};
+use crate::cause::Mechanism;
+use crate::finding::{Finding, Gpu, Report};
 use crate::render::figure::{grouped, share, time};
 use crate::render::page::{Ink, Page};
 use crate::render::word;
@@ -23,7 +24,7 @@ pub(super) fn write(page: &mut Page, report: &Report) {
         let text = if report.gpus.is_empty() {
             "Not known: without a GPU's readings no gain can be told."
         } else {
-            "Nothing: no single cause would give back 5 % of the window and 200 ms."
+            nothing(report)
         };
         page.paragraph("  ", Ink::Plain, text);
     }
@@ -34,6 +35,20 @@ pub(super) fn write(page: &mut Page, report: &Report) {
     if findings.len() > 1 {
         let text = "Each gain is of that change alone. Causes hide each other: gains do not add up.";
         page.paragraph("  ", Ink::Faint, text);
+    }
+}
+
+fn nothing(report: &Report) -> &'static str {
+    let all = |holds: fn(&Gpu) -> bool| report.gpus.iter().all(holds);
+    if all(|gpu| gpu.unknown_ns >= gpu.window_ns) {
+        "Not known: what the GPU did is not."
+    } else if all(|gpu| {
+        let of_it = gpu.causes.iter().filter(|c| c.mechanism == Mechanism::NoDemand);
+        of_it.map(|c| c.ns).fold(0, u64::saturating_add).saturating_mul(2) > gpu.idle_ns
+    }) {
+        "Nothing: the GPU was idle because it was asked for nothing."
+    } else {
+        "Nothing: no single cause would give back 5 % of the window and 200 ms."
     }
 }
 

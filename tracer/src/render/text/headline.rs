@@ -2,7 +2,7 @@
 
 use super::tally::{self, Line};
 use crate::cause::{Cause, Mechanism};
-use crate::finding::{Gpu, Report};
+use crate::finding::{Gpu, Report, blame};
 use crate::render::figure::{points, share, time};
 use crate::render::page::{Ink, Page};
 use crate::render::word;
@@ -76,7 +76,7 @@ fn reason(page: &Page, gpu: &Gpu, first: &Line<'_>) -> String {
     let (name, gloss) = word::mechanism(first.mechanism);
     let mut text = format!("{points} points of it waited for {name} ({gloss})");
     let largest = first.causes.iter().max_by_key(|c| c.ns).copied();
-    if let Some(culprit) = largest.and_then(|c| c.culprit.as_ref()) {
+    if let Some(culprit) = &blame::culprit(&first.causes) {
         let tie = match first.mechanism {
             Mechanism::PeerCollective => ":".to_owned(),
             _ => format!(" {}", word::culprit(culprit).1),
@@ -99,7 +99,13 @@ fn who(page: &Page, cause: &Cause) -> Option<String> {
     Some(if cause.mechanism == Mechanism::PeerCollective {
         format!("by pid {} ({comm})", feeder.pid)
     } else if leaf.pid != feeder.pid {
-        format!("worker processes of pid {} ({comm})", feeder.pid)
+        // Of a pool several play the part.
+        if leaf.processes > 1 {
+            format!("worker processes of pid {} ({comm})", feeder.pid)
+        } else {
+            let end = page.name(&leaf.comm, 20);
+            format!("process {} ({end}), for which pid {} ({comm}) waits", leaf.pid, feeder.pid)
+        }
     } else if leaf.tid != feeder.tid {
         format!("threads of pid {} ({comm})", feeder.pid)
     } else {

@@ -192,7 +192,7 @@ fn placed(page: &mut Page, gpu: &Gpu) {
     let told: Vec<String> = [
         (unwatched.no_calls_ns, "was placed while no driver call was watched"),
         (unwatched.no_launches_ns, "was placed while launches were not watched"),
-        (unwatched.extrapolated_ns, "is extrapolated from bursts in which they were"),
+        (unwatched.extrapolated_ns, "is extrapolated from bursts in which they were watched"),
     ]
     .iter()
     .filter(|(ns, _)| *ns > 0)
