@@ -52,7 +52,6 @@ pub(super) fn culprit(culprit: &Culprit) -> (&'static str, &'static str) {
         CulpritKind::Function => ("function", "in"),
         CulpritKind::Process => ("process", "because of process"),
         CulpritKind::Cgroup => ("cgroup", "in cgroup"),
-        CulpritKind::Lock if culprit.name.starts_with("held by ") => ("lock", "that is"),
         CulpritKind::Lock => ("lock", "on"),
         CulpritKind::Peer => ("peer", "on"),
         CulpritKind::Mask => ("mask", "on"),

@@ -33,14 +33,19 @@ impl Kept {
         kept.trace.exists().then_some(kept)
     }
 
-    /// Runs them.
-    pub fn make(name: &str, case: &Case, seed: u64, commit: &str) -> Result<Self> {
+    /// Runs them, and keeps them for another sitting if a commit is given.
+    pub fn make(name: &str, case: &Case, seed: u64, commit: Option<&str>) -> Result<Self> {
         let traced = !case.untraced_truth;
         let base = run(name, case, Way { seed, fault: false, traced })?;
         let fault = run(name, case, Way { seed, fault: true, traced: true })?;
         let recorded = fault.trace.as_deref().context("a run with the fault is traced")?;
-        let place = place(name, seed)?;
-        let trace = place.join("trace.whyidle");
+        let place = match commit {
+            Some(_) => place(name, seed)?,
+            None => folder(name)?,
+        };
+        let (trace, told) = (place.join("kept.whyidle"), place.join("runs.json"));
+        // Never an earlier account beside a later trace.
+        drop(fs::remove_file(&told));
         fs::rename(recorded, &trace).with_context(|| trace.display().to_string())?;
         let spent = if traced {
             Spent::from(&fault)
@@ -48,14 +53,16 @@ impl Kept {
             Spent::from(&run(name, case, Way { seed, fault: true, traced })?)
         };
         let kept = Self {
-            commit: commit.to_owned(),
+            commit: commit.unwrap_or_default().to_owned(),
             conditions: case.conditions(),
             base: Spent::from(&base),
             fault: spent,
             told: fault.told,
             trace,
         };
-        fs::write(place.join("runs.json"), serde_json::to_vec(&kept)?).context("runs.json")?;
+        if commit.is_some() {
+            fs::write(&told, serde_json::to_vec(&kept)?).with_context(|| told.display().to_string())?;
+        }
         Ok(kept)
     }
 }

@@ -85,7 +85,6 @@ pub fn scoreboard(arguments: &Scoreboard) -> Result<()> {
                 Ok(line) => {
                     println!("{}", page::told(case, &line));
                     if !arguments.dry_run {
-                        board.retain(|l| !(of_it(&l) && l.commit == commit));
                         board.push(line.clone());
                         lines::write(&board)?;
                     }
@@ -107,7 +106,8 @@ pub fn scoreboard(arguments: &Scoreboard) -> Result<()> {
 
 /// Reads what was kept, or runs the case first.
 fn judge(name: &str, case: &Case, seed: u64, commit: &str, kept: Option<Kept>) -> Result<Line> {
-    let kept = kept.map_or_else(|| Kept::make(name, case, seed, commit), Ok)?;
+    let kept =
+        kept.map_or_else(|| Kept::make(name, case, seed, (!commit.is_empty()).then_some(commit)), Ok)?;
     score((name, seed, commit), case, &kept, &Reports::of(case, &kept)?)
 }
 

@@ -55,7 +55,8 @@ fn page(cases: &Cases, board: &[Line]) -> String {
     }
     let lines: Vec<&Line> = last.into_values().collect();
     let mut text = HEAD.to_owned();
-    text.push_str(&totals(cases, &lines));
+    let replaced = board.iter().filter(|l| cases.contains_key(&l.case)).count() - lines.len();
+    text.push_str(&totals(cases, &lines, replaced));
     text.push_str("\n## Cases\n\n");
     text.push_str(&each(cases, &lines));
     text.push_str("\n## Which mechanism came first\n\nRows: what was injected (the first accepted mechanism). Columns: what the report put first.\n\n");
@@ -71,15 +72,17 @@ Faults injected into real processes on the simulated device, and what `whyidle` 
 runs them (as root; `--case NAME`, `--seeds N`) and writes this page from `scoreboard.jsonl`, one line a run.
 
 Each case runs twice, with its fault and without: the same counted steps on the same data after the warm-up, both \
-traced. What the fault cost is the difference in the device's idle seconds between the two, by the simulated device's \
+traced (cases made of launches are timed untraced, as watching a launch takes longer than launching). Recordings are \
+kept, and read anew where only what reads them has changed. What the fault cost is the difference in the device's idle seconds between the two, by the simulated device's \
 own account. The first cause is the mechanism with the largest summed `gain_ns` of the report on the counted part; \
 `unexplained` competes. The gain is right within 15 % of what the fault cost, or twice the standard deviation of the \
 runs without it. The cases are described in `tests/job/cases.toml`, their jobs are functions in `tests/job/cases`. \
-Those of the driver run in a virtual machine, where a stand-in has its entry points.
+Those of the driver run in a virtual machine, where a stand-in has its entry points; so does the one whose peer is on \
+another machine, the virtual one's host.
 
 ";
 
-fn totals(cases: &Cases, lines: &[&Line]) -> String {
+fn totals(cases: &Cases, lines: &[&Line], replaced: usize) -> String {
     let judged = |line: &Line| cases[&line.case].judged;
     let share = |lines: Vec<bool>| {
         let good = lines.iter().filter(|g| **g).count();
@@ -111,6 +114,7 @@ fn totals(cases: &Cases, lines: &[&Line]) -> String {
         ("cases run", format!("{} of {}", cases_of(lines).len(), cases.len())),
         ("recorded with commit", commits(|l| l.recorded.as_deref().unwrap_or(&l.commit))),
         ("read by commit", commits(|l| &l.commit)),
+        ("earlier lines that these replace", replaced.to_string()),
     ];
     table(&["", "runs"], &rows.map(|(what, figure)| vec![what.to_owned(), figure]))
 }

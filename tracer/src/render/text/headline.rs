@@ -1,7 +1,7 @@
 //! The first lines: what a stranger should know after ten seconds.
 
 use super::tally::{self, Line};
-use crate::cause::{Cause, Mechanism};
+use crate::cause::{Cause, CulpritKind, Mechanism};
 use crate::finding::{Gpu, Report, blame};
 use crate::render::figure::{points, share, time};
 use crate::render::page::{Ink, Page};
@@ -79,9 +79,12 @@ fn reason(page: &Page, gpu: &Gpu, first: &Line<'_>) -> String {
     if let Some(culprit) = &blame::culprit(&first.causes) {
         let tie = match first.mechanism {
             Mechanism::PeerCollective => ":".to_owned(),
+            _ if culprit.kind == CulpritKind::Lock && culprit.name.starts_with("held by ") => ",".to_owned(),
             _ => format!(" {}", word::culprit(culprit).1),
         };
-        text.push_str(&format!("{tie} {}", page.name(&culprit.name, page.columns / 2)));
+        // Through which wrapper it called is for those who read on.
+        let name = culprit.name.split_once(", by ").map_or(culprit.name.as_str(), |(who, _)| who);
+        text.push_str(&format!("{tie} {}", page.name(name, page.columns / 2)));
     }
     if let Some(who) = largest.and_then(|c| who(page, c)) {
         text.push_str(", ");
