@@ -185,7 +185,8 @@ impl Governor {
 
     #[must_use]
     pub fn kernel_share(&self) -> f64 {
-        self.programs.iter().map(|(_, share)| share).sum()
+        // A sum of nothing would be -0.
+        self.programs.iter().fold(0.0, |sum, (_, share)| sum + share)
     }
 
     /// Largest share of the machine's processor time over one span of measurement.
@@ -254,6 +255,12 @@ mod tests {
         let (step, what) = g.judge(2 * SECOND, 0);
         assert_eq!(step, Some(Step::FewerRescans));
         assert!(what.unwrap().contains("2.00 % of it inside the kernel"));
+    }
+
+    #[test]
+    fn before_anything_was_measured_the_kernel_side_takes_nothing() {
+        let (_, what) = governor().judge(2 * SECOND, SECOND);
+        assert!(what.unwrap().contains("(0.00 % of it inside the kernel)"));
     }
 
     #[test]
