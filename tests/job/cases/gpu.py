@@ -2,10 +2,18 @@
 
 import ctypes
 
+from device import CudaError
 from pool import Pool
 from training import Trainer
 
 MIB = 1 << 20
+
+
+def checked(code):
+    """Around calls that go straight to the driver. A framework's own functions are native: the innermost Python of such
+    a call is whoever called the framework."""
+    if code != 0:
+        raise CudaError(f"a call failed with {code}")
 
 
 def sync_every_step(run):
@@ -17,11 +25,14 @@ def sync_every_step(run):
     done = [device.event() for _ in range(4)]
     number = 0
 
+    def read_back():
+        checked(device.cuda.cuStreamSynchronize(trainer.stream))
+
     def step():
         nonlocal number
         trainer.launch()
         if run.fault:
-            trainer.wait()
+            read_back()
         else:
             device.record(done[number % 4], trainer.stream)
             number += 1
@@ -37,14 +48,19 @@ def tiny_kernels(run):
     """The training thread launches 2,000 kernels a step; the fault: each lasts 5 us instead of 50."""
     device = run.open()
     stream = device.stream()
-    kernel = device.function("tiny")
+    one, none = ctypes.c_uint(1), ctypes.c_void_p()
+    blocks, shared = ctypes.c_uint(5 if run.fault else 50), ctypes.c_uint(0)
+    kernel = (device.function("tiny"), blocks, one, one, one, one, one, shared, stream, none, none)
     shape = list(range(8000))
+
+    def run_operator():
+        # What a framework does for each.
+        sum(shape)
+        checked(device.cuda.cuLaunchKernel(*kernel))
 
     def step():
         for _ in range(2000):
-            # What a framework does for each operator.
-            sum(shape)
-            device.launch(kernel, 5 if run.fault else 50, stream)
+            run_operator()
         device.synchronize(stream)
 
     run.loop(step)

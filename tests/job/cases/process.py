@@ -25,43 +25,47 @@ def polling(run):
             wanted.clear()
             ready.append(1)
 
+    def poll():
+        while not ready:
+            time.sleep(0.08 if run.fault else 0.0005)
+        ready.pop()
+
     threading.Thread(target=fill, daemon=True).start()
     trainer = Trainer(run.open(), 60)
 
     def step():
         wanted.set()
-        while not ready:
-            time.sleep(0.08 if run.fault else 0.0005)
-        ready.pop()
+        poll()
         trainer.step()
 
     run.loop(step)
 
 
-WORKER = """
-import json, decimal, email.message, http.client, xml.dom.minidom, unittest, asyncio, logging.config, sys
-for line in sys.stdin:
-    print(line.strip(), flush=True)
-"""
-
-
 def respawned_workers(run):
-    """A worker by exec that imports what it needs; the fault: a new one for every fourth step."""
+    """Two workers that are started as programs of their own, not forked, and import what they need; the fault: new ones
+    for every eighth step, an epoch."""
+    # Only here: it imports much.
+    import epoch_worker  # pylint: disable=import-outside-toplevel
 
     def spawn():
         return subprocess.Popen(
-            [sys.executable, "-c", WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+            [sys.executable, epoch_worker.__file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
 
-    worker = spawn()
+    def end():
+        for worker in workers:
+            worker.kill()
+            worker.communicate()
+
+    workers = [spawn(), spawn()]
     trainer = Trainer(run.open(), 50)
     number = 0
 
     def step():
-        nonlocal worker, number
-        if run.fault and number % 4 == 0:
-            worker.kill()
-            worker.communicate()
-            worker = spawn()
+        nonlocal workers, number
+        if run.fault and number % 8 == 0:
+            end()
+            workers = [spawn(), spawn()]
+        worker = workers[number % 2]
         number += 1
         worker.stdin.write(f"{number}\n")
         worker.stdout.readline()
@@ -70,8 +74,7 @@ def respawned_workers(run):
     try:
         run.loop(step)
     finally:
-        worker.kill()
-        worker.communicate()
+        end()
 
 
 def stopped_worker(run):

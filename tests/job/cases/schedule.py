@@ -9,7 +9,7 @@ import time
 from group import Group
 from pool import Pool
 from processes import name_thread, outside
-from training import Trainer
+from training import Trainer, files, read, warm
 
 BLOCK = bytes(1 << 16)
 
@@ -37,32 +37,41 @@ def contention(run):
     run.train(trainer, pool.next)
 
 
-def quota(run):
-    """Two workers that need 60 ms of a processor for each batch; the fault: the job may use 40 % of one."""
-    if run.fault:
-        group = Group("cpu")
-        group.quota(40_000)
-        group.join()
-    pool = Pool(lambda number: busy(0.06))
-    trainer = Trainer(run.open(), 80)
-    run.train(trainer, pool.next)
-
-
-def one_core_affinity(run):
-    """Four workers that need 130 ms for each batch; the fault: all inherit a mask of one processor."""
-    pool = Pool(
-        lambda number: busy(0.13), workers=4, depth=2, begin=(lambda index: os.sched_setaffinity(0, {0})) if run.fault else None
-    )
-    trainer = Trainer(run.open(), 95)
-    run.train(trainer, pool.next)
-
-
 def team_library(folder):
     """The C compiler's OpenMP: threads that spin at a barrier until the last of them has come."""
     source = os.path.join(os.path.dirname(__file__), "..", "..", "programs", "team.c")
     library = os.path.join(folder, "team.so")
     subprocess.run(["cc", "-O2", "-fopenmp", "-shared", "-fPIC", source, "-o", library], check=True)
     return library
+
+
+def quota(run):
+    """A worker that shares its work out over as many threads as it sees processors, which spin at a barrier 1,000 times a
+    batch; the fault: the job may use 40 % of one processor."""
+    library = team_library(run.data)
+    if run.fault:
+        group = Group("cpu")
+        group.quota(40_000)
+        group.join()
+    pool = Pool(lambda number: ctypes.CDLL(library).team(os.cpu_count(), 1000, 60_000), workers=1)
+    trainer = Trainer(run.open(), 80)
+    run.train(trainer, pool.next)
+
+
+def one_core_affinity(run):
+    """Four workers that read a file that is in memory and need 130 ms for each batch; the fault: all inherit a mask of
+    one processor."""
+    paths = files(os.path.join(run.data, "samples"), 32, 1 << 20, run.seed)
+    warm(paths)
+
+    def make(number):
+        read(paths[number % len(paths)], cold=False)
+        busy(0.13)
+
+    begin = (lambda index: os.sched_setaffinity(0, {0})) if run.fault else None
+    pool = Pool(make, workers=4, depth=2, begin=begin)
+    trainer = Trainer(run.open(), 95)
+    run.train(trainer, pool.next)
 
 
 def oversubscribed(run):

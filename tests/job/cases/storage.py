@@ -71,13 +71,13 @@ def small_random_reads(run):
     run.train(trainer, pool.next)
 
 
-def mapped(run, advice, touch):
-    """The training thread touches a mapping for each step; the fault: none of it is in memory, on a slow disk."""
+def mapped(run, advice, touch, **limit):
+    """The training thread touches a mapping for each step; the fault: none of it is in memory, on a limited disk."""
     path = files(run.data, 1, 64 * MIB, run.seed)[0]
     warm([path])
     if run.fault:
         group = Group("blkio")
-        group.disk(run.data, read_bps=16 * MIB)
+        group.disk(run.data, **limit)
         group.join()
         drop([path])
     trainer = Trainer(run.open(), 50)
@@ -98,14 +98,19 @@ def mapped(run, advice, touch):
     run.loop(step)
 
 
+def pages(count):
+    return lambda mapping, first: [mapping[first + i * 4096] for i in range(count)]
+
+
 def mmap_weights(run):
-    """Without read-ahead: page by page."""
-    mapped(run, mmap.MADV_RANDOM, lambda mapping, first: [mapping[first + i * 4096] for i in range(512)])
+    """Without read-ahead each page is a request of its own, and the disk takes 2,500 a second: 10 MB/s, where reading in
+    one go, in large requests, is some 40 times as fast."""
+    mapped(run, mmap.MADV_RANDOM, pages(512), read_iops=2500)
 
 
 def mmap_sequential(run):
     """With read-ahead: eight pages of ten come before they are asked for."""
-    mapped(run, mmap.MADV_SEQUENTIAL, lambda mapping, first: [mapping[first + i * 4096] for i in range(1024)])
+    mapped(run, mmap.MADV_SEQUENTIAL, pages(1024), read_bps=16 * MIB)
 
 
 def metadata(run):

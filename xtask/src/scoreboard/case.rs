@@ -27,7 +27,7 @@ pub struct Case {
     /// Those of the second fault, or of the second half.
     #[serde(default)]
     pub then: Vec<String>,
-    /// One of these stands in the culprit or the chain of a cause of an accepted mechanism.
+    /// One of these stands in the culprit or the chain of at least half of what goes to accepted mechanisms.
     #[serde(default)]
     pub culprits: Vec<String>,
     /// Of a virtual machine that it runs in, where it needs what not every kernel has, or the stand-in for the driver.

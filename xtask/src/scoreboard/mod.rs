@@ -10,10 +10,10 @@ mod lines;
 mod page;
 mod report;
 mod run;
+mod same;
 mod score;
 
-use std::collections::BTreeMap;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
@@ -22,6 +22,7 @@ use crate::shell::{again_as_root, is_root, output, say};
 use crate::{demo, place, setup};
 use case::{Case, Cases};
 use kept::Kept;
+use same::Same;
 use score::{Line, Reports, score};
 
 #[derive(Debug, Args)]
@@ -79,7 +80,7 @@ pub fn scoreboard(arguments: &Scoreboard) -> Result<()> {
                 !arguments.again
                     && !arguments.dry_run
                     && k.conditions == case.conditions()
-                    && same.records(&k.commit)
+                    && same.records(name, &k.commit)
             });
             match judge(name, case, seed, &commit, kept) {
                 Ok(line) => {
@@ -118,85 +119,9 @@ fn verdict(cases: &Cases, lines: &[Line]) -> Result<()> {
     if wrong.is_empty() { Ok(()) } else { bail!("the first cause is wrong: {}", wrong.join(", ")) }
 }
 
-/// What a run measures, and what it is measured with.
-const MEASURED: [&str; 8] = [
-    "Cargo.lock",
-    "tests/gpu-sim",
-    "tests/job",
-    "tracer",
-    "tracer-ebpf",
-    "xtask/src/scoreboard/run.rs",
-    ":(exclude,glob)tracer/src/**/tests.rs",
-    ":(exclude,glob)tracer/src/**/tests/**",
-];
-/// What of it has no part in a recording: the rooms that read traces, and what is asked of a case
-/// ([`Case::conditions`] says what is asked of its runs).
-const READING: [&str; 8] = [
-    ":(exclude)tests/job/cases.toml",
-    ":(exclude)tracer/src/cause",
-    ":(exclude)tracer/src/eval",
-    ":(exclude)tracer/src/finding",
-    ":(exclude)tracer/src/idle",
-    ":(exclude)tracer/src/import",
-    ":(exclude)tracer/src/render",
-    ":(exclude)tracer/src/timeline",
-];
-
-/// Which commits measure the same as this one: a board of many runs is not made in one go.
-struct Same<'c> {
-    commit: &'c str,
-    measure: BTreeMap<String, bool>,
-    record: BTreeMap<String, bool>,
-}
-
-impl<'c> Same<'c> {
-    fn new(commit: &'c str) -> Self {
-        Self { commit, measure: BTreeMap::new(), record: BTreeMap::new() }
-    }
-
-    /// Whether a line of another commit would be a line of this one.
-    fn measures(&mut self, other: &str) -> bool {
-        if other == self.commit {
-            return true;
-        }
-        *self.measure.entry(other.to_owned()).or_insert_with(|| no_difference(other, &[]))
-    }
-
-    /// Whether another commit's recordings would be recordings of this one. A file that is new is of a new case.
-    fn records(&mut self, other: &str) -> bool {
-        *self
-            .record
-            .entry(other.to_owned())
-            .or_insert_with(|| !other.ends_with('+') && no_difference(other, &READING))
-    }
-}
-
-/// Between another commit and the tree as it is. With changes of its own the other is no commit, nor is one that this
-/// history does not have.
-fn no_difference(other: &str, but: &[&str]) -> bool {
-    let mut git = Command::new("git");
-    git.current_dir(place::root()).args(["diff", "--quiet"]);
-    git.args((!but.is_empty()).then_some("--diff-filter=a"));
-    git.arg(other).arg("--").args(MEASURED).args(but);
-    git.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
-}
-
 /// What the lines are of: the commit, marked where the tree has changes.
 fn commit() -> Result<String> {
     let mut git = Command::new("git");
     git.current_dir(place::root()).args(["describe", "--always", "--dirty=+", "--exclude=*", "--abbrev=10"]);
     Ok(output(&mut git).context("the scoreboard's lines name the commit")?.trim().to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_commit_that_is_not_there_measures_nothing_of_this_one() {
-        let mut same = Same::new("this");
-        assert!(same.measures("this"));
-        assert!(!same.measures("no-such-commit") && !same.measures("0123456789+"));
-        assert!(!same.records("no-such-commit") && !same.records("0123456789+"));
-    }
 }

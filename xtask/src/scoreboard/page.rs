@@ -75,10 +75,11 @@ Each case runs twice, with its fault and without: the same counted steps on the 
 traced (cases made of launches are timed untraced, as watching a launch takes longer than launching). Recordings are \
 kept, and read anew where only what reads them has changed. What the fault cost is the difference in the device's idle seconds between the two, by the simulated device's \
 own account. The first cause is the mechanism with the largest summed `gain_ns` of the report on the counted part; \
-`unexplained` competes. The gain is right within 15 % of what the fault cost, or twice the standard deviation of the \
-runs without it. The cases are described in `tests/job/cases.toml`, their jobs are functions in `tests/job/cases`. \
-Those of the driver run in a virtual machine, where a stand-in has its entry points; so does the one whose peer is on \
-another machine, the virtual one's host.
+`unexplained` competes. The culprit is named where at least half of what goes to the right mechanisms names it. The \
+gain is right within 15 % of what the fault cost, or twice the standard deviation of the runs without it. The cases \
+are described in `tests/job/cases.toml`, their jobs are functions in `tests/job/cases`. Those of the driver run in a \
+virtual machine, where a stand-in has its entry points; so does the one whose peer is on another machine, the virtual \
+one's host.
 
 ";
 

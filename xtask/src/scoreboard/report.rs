@@ -83,12 +83,16 @@ impl Report {
         sums.into_iter().max_by_key(|(_, sum)| (sum.gain_ns, sum.ns)).map(|(name, _)| name)
     }
 
-    /// Whether one of `names` stands in the culprit or the chain of a cause of these mechanisms.
+    /// Whether causes that are at least half of what goes to these mechanisms have one of `names` in their culprit or
+    /// chain.
     pub fn names(&self, mechanisms: &[String], names: &[String]) -> bool {
-        self.causes().filter(|c| mechanisms.contains(&c.mechanism)).any(|cause| {
+        let (mut named, mut whole) = (0, 0);
+        for cause in self.causes().filter(|c| mechanisms.contains(&c.mechanism)) {
             let text = format!("{} {}", cause.culprit, cause.chain);
-            names.iter().any(|name| text.contains(name))
-        })
+            whole += cause.ns;
+            named += if names.iter().any(|name| text.contains(name)) { cause.ns } else { 0 };
+        }
+        whole > 0 && named >= whole - named
     }
 
     pub fn ledger_ns(&self) -> u64 {
@@ -104,4 +108,34 @@ impl Report {
 pub struct Sum {
     pub ns: u64,
     pub gain_ns: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn half_of_what_goes_to_a_mechanism_names_its_culprit() {
+        let named = |large: u64, of_another: u64| {
+            let cause = |mechanism: &str, ns: u64, file: &str| {
+                json!({"mechanism": mechanism, "ns": ns, "gain_ns": ns,
+                       "culprit": {"kind": "file", "name": file}, "chain": []})
+            };
+            let causes = [
+                cause("storage.read", large, "/data/a"),
+                cause("storage.read", 10, "/data/b"),
+                cause("lock.gil", of_another, "/data/b"),
+            ];
+            let report: Report = serde_json::from_value(json!({
+                "window": {"start_ns": 0}, "findings": [],
+                "gpus": [{"index": 0, "window_ns": 100, "idle_ns": 100, "unknown_ns": 0, "causes": causes}],
+            }))
+            .unwrap();
+            report.names(&["storage.read".into()], &["/data/b".into()])
+        };
+        assert!(named(10, 0) && !named(11, 0));
+        assert!(!named(11, 50), "another mechanism's cause counts for nothing");
+    }
 }
