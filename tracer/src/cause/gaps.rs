@@ -150,7 +150,7 @@ fn unplaced_gap(walker: &Walker<'_>, unplaced: &UnplacedIdle) -> Gap {
         let step = Step {
             thread: feeder,
             state: "running",
-            what: "launches back to back, each launch longer than the kernel it starts".into(),
+            what: "launches back to back, with idle time between them".into(),
             waits_for: None,
         };
         Entry::leaf(unplaced.ns, Mechanism::LaunchBound, culprit, step).with_stacks(0, stack.unwrap_or(0))
