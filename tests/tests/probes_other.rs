@@ -6,7 +6,7 @@ use std::time::Duration;
 use serial_test::file_serial;
 use whyidle::capture::cuda::{EntryPoint, names};
 use whyidle::capture::tracer::Config;
-use whyidle::trace::{CudaFamily, File, Record, State};
+use whyidle::trace::{CudaFamily, File, OffCpu, Record, State};
 use whyidle_tests::own::file_offset;
 use whyidle_tests::privileged::{Child, Observed, attach, lacking, observe, observe_with};
 
@@ -171,6 +171,39 @@ fn a_thinned_sample_stands_for_those_left_out() {
     let stood_for = periods.iter().sum::<u32>() as f64 / HZ as f64;
     let share = stood_for / SPUN.as_secs_f64();
     assert!((0.7..=1.3).contains(&share), "{share}: {} samples", periods.len());
+}
+
+#[test]
+#[file_serial(probes)]
+fn in_a_storm_of_short_waits_stacks_are_spared() {
+    const LONG: Duration = Duration::from_millis(5);
+    // How many of the long sleeps of a thread have a user stack, and how many there are.
+    let stacks = |every: u64, short: bool| {
+        let mut tracer = attach(&Config { threshold_ns: 1_000_000, ..quiet() });
+        tracer.set_stack_every(every).expect("the map is there");
+        let sleeps = move || {
+            for _ in 0..20 {
+                if short {
+                    std::thread::sleep(Duration::from_micros(50));
+                }
+                std::thread::sleep(LONG);
+            }
+        };
+        let seen = observe_with(tracer, Child::fork(sleeps));
+        let main = seen.main_thread();
+        let long = |o: &&OffCpu| u128::from(o.ran - o.left) >= LONG.as_nanos() && o.left > 0;
+        let waits =
+            seen.records.iter().filter_map(|r| if let Record::OffCpu(o) = r { Some(o) } else { None });
+        let waits: Vec<&OffCpu> = waits.filter(|o| o.thread == main).filter(long).collect();
+        (waits.iter().filter(|o| o.user_stack != 0).count(), waits.len())
+    };
+    let (with, all) = stacks(0, true);
+    assert!(with == all && all >= 15, "{with} of {all}");
+    let (with, all) = stacks(1 << 30, true);
+    assert!(with * 4 <= all && all >= 15, "{with} of {all}");
+    // Waits that are not in a storm keep theirs.
+    let (with, all) = stacks(1 << 30, false);
+    assert!(with * 10 >= all * 7 && all >= 15, "{with} of {all}");
 }
 
 /// Takes so much processor time.

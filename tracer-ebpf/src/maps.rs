@@ -193,6 +193,12 @@ pub fn sample_every() -> u64 {
     CONTROL.get(control::SAMPLE_EVERY).copied().unwrap_or(0).max(1)
 }
 
+/// Of so many stays that follow a short one the user stack of one is walked.
+#[inline(always)]
+pub fn stack_every() -> u64 {
+    CONTROL.get(control::STACK_EVERY).copied().unwrap_or(0)
+}
+
 /// The row of a system call, 0 for none.
 #[inline(always)]
 pub fn call_row(nr: i32) -> u8 {

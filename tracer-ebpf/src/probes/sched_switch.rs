@@ -1,15 +1,15 @@
 //! `sched_switch`: a target leaves the processor, a target comes back.
 
 use aya_ebpf::helpers::generated::{
-    bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_probe_read_kernel, bpf_probe_read_user,
-    bpf_probe_read_user_str,
+    bpf_get_prandom_u32, bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_probe_read_kernel,
+    bpf_probe_read_user, bpf_probe_read_user_str,
 };
 use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
 use tracer_ebpf::wire::{MISSING, OffCpu, OffCpuPath, PATH_BYTES, ThreadState, call, flags, kind, loss};
 
 use crate::globals::offset;
-use crate::maps::{THREADS, call_row, threshold_ns};
+use crate::maps::{THREADS, call_row, stack_every, threshold_ns};
 use crate::task::{Regs, Task};
 use crate::{emit, file, python, stack, threads, totals};
 
@@ -94,18 +94,44 @@ fn leave(ctx: &BtfTracePointContext, prev: Task, tid: u32, state: u32, preempt: 
         if prev.throttled() {
             f |= flags::THROTTLED;
         }
+        // Stays come in kinds: after a short one most likely comes another, which leaves no stack behind.
+        let short = (*s).ran > (*s).left && (*s).ran - (*s).left < threshold_ns();
         (*s).left = now;
         (*s).state = state;
         (*s).cpu_left = cpu;
         if f & flags::KERNEL_THREAD == 0 {
             let regs = prev.regs();
-            keep_user_stack(ctx, s, tid, regs, runnable);
+            if short && spared() {
+                forget_user_stack(s);
+            } else {
+                keep_user_stack(ctx, s, tid, regs, runnable);
+            }
             let nr = regs.syscall();
             if nr >= 0 {
                 f |= keep_arguments(s, prev, regs, call_row(nr));
             }
         }
         (*s).flags = f;
+    }
+}
+
+/// Whether this is one of those whose stack is not walked, see `control::STACK_EVERY`.
+#[inline(always)]
+fn spared() -> bool {
+    let every = stack_every();
+    // SAFETY: a helper without arguments.
+    every > 1 && u64::from(unsafe { bpf_get_prandom_u32() }) % every != 0
+}
+
+/// What was kept is of an earlier stay.
+#[inline(always)]
+unsafe fn forget_user_stack(s: *mut ThreadState) {
+    // SAFETY: by contract of the caller, a live element.
+    unsafe {
+        (*s).key_sp = 0;
+        (*s).key_python = 0;
+        (*s).user_id = 0;
+        (*s).user_frames = 0;
     }
 }
 

@@ -98,7 +98,9 @@ pub mod control {
     pub const THRESHOLD_NS: u32 = 1;
     /// One CPU sample in so many is taken; 0 and 1: each.
     pub const SAMPLE_EVERY: u32 = 2;
-    pub const ROWS: u32 = 3;
+    /// After a stay shorter than the threshold the user stack of one in so many is walked; 0 and 1: each.
+    pub const STACK_EVERY: u32 = 3;
+    pub const ROWS: u32 = 4;
 }
 
 /// Bits of a thread's byte in the `PIDS` map.

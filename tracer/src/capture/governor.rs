@@ -10,6 +10,8 @@ use crate::trace::Ns;
 /// After [`Step::FewerSamples`]. A stretch of work is told from the thread's samples within a second of it: of 99
 /// there are still 20.
 pub const SAMPLE_EVERY: u64 = 5;
+/// After [`Step::FewerStacks`].
+pub const STACK_EVERY: u64 = 8;
 /// A measurement spans at least this long: shorter ones are mostly noise.
 const SPAN: Duration = Duration::from_secs(2);
 
@@ -26,6 +28,8 @@ pub enum Step {
     NoDisks,
     /// One CPU sample in [`SAMPLE_EVERY`].
     FewerSamples,
+    /// In a storm of short waits the user stack of one in [`STACK_EVERY`] is walked.
+    FewerStacks,
     /// Waits shorter than 1 ms are added up instead of recorded one by one.
     Threshold1Ms,
     /// No more CPU samples.
@@ -35,12 +39,13 @@ pub enum Step {
 }
 
 impl Step {
-    const ORDER: [Self; 8] = [
+    const ORDER: [Self; 9] = [
         Self::FewerRescans,
         Self::FewerHostTicks,
         Self::NoBursts,
         Self::NoDisks,
         Self::FewerSamples,
+        Self::FewerStacks,
         Self::Threshold1Ms,
         Self::NoSamples,
         Self::Threshold10Ms,
@@ -53,6 +58,7 @@ impl Step {
             Self::NoBursts => "watches reads and driver calls no more in bursts",
             Self::NoDisks => "counts no more requests to disks, their latency and queue depth",
             Self::FewerSamples => "takes one CPU sample in five",
+            Self::FewerStacks => "walks the user stack of one in eight of the waits that follow a short one",
             Self::Threshold1Ms => "adds up waits shorter than 1 ms instead of recording each",
             Self::NoSamples => "takes no more CPU samples",
             Self::Threshold10Ms => "adds up waits shorter than 10 ms instead of recording each",
@@ -75,6 +81,7 @@ impl Step {
         match self {
             Self::NoDisks => &["block_issue", "block_issue_q", "block_complete"],
             Self::FewerSamples | Self::NoSamples => &["cpu_sample"],
+            Self::FewerStacks => &["sched_switch", "sched_switch_3"],
             _ => &[],
         }
     }
@@ -273,7 +280,7 @@ mod tests {
         };
         let relieving =
             |name| dear(name).into_iter().filter(|s| !s.programs().is_empty()).collect::<Vec<_>>();
-        assert_eq!(relieving("sched_switch"), []);
+        assert_eq!(relieving("sched_switch"), [Step::FewerStacks]);
         assert_eq!(relieving("block_issue"), [Step::NoDisks]);
         assert_eq!(relieving("cpu_sample"), [Step::FewerSamples, Step::NoSamples]);
         assert_eq!(dear("sched_switch").len(), Step::ORDER.len() - 3);

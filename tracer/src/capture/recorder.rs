@@ -7,7 +7,7 @@ use super::bottom_halves::BottomHalves;
 use super::cuda::policy::Mode;
 use super::devices::Feed;
 use super::driver::DriverCalls;
-use super::governor::{Governor, SAMPLE_EVERY, Step};
+use super::governor::{Governor, SAMPLE_EVERY, STACK_EVERY, Step};
 use super::host::{self, TICK};
 use super::kernel::undo::Detaching;
 use super::kernel_cost::KernelCost;
@@ -303,6 +303,7 @@ impl Recorder {
             Step::Threshold1Ms => self.tracer.set_threshold_ns(self.threshold_ns.max(1_000_000))?,
             Step::Threshold10Ms => self.tracer.set_threshold_ns(self.threshold_ns.max(10_000_000))?,
             Step::FewerSamples => self.tracer.set_sample_every(SAMPLE_EVERY)?,
+            Step::FewerStacks => self.tracer.set_stack_every(STACK_EVERY)?,
             Step::NoDisks | Step::NoSamples => self.take_out(step.programs()),
         }
         Ok(())

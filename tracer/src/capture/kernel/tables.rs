@@ -88,6 +88,14 @@ impl Tables {
         self.control.set(control::SAMPLE_EVERY, every, 0).map_err(|e| failed("CONTROL", e))
     }
 
+    /// Of so many stays that follow a short one the user stack of one is walked from now on.
+    ///
+    /// # Errors
+    /// The map could not be written.
+    pub fn set_stack_every(&mut self, every: u64) -> Result<(), CaptureError> {
+        self.control.set(control::STACK_EVERY, every, 0).map_err(|e| failed("CONTROL", e))
+    }
+
     /// What was written until the programs were taken out.
     ///
     /// # Errors

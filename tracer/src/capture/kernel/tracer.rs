@@ -187,6 +187,14 @@ impl Tracer {
         self.tables.set_sample_every(every)
     }
 
+    /// Of so many stays that follow one shorter than the threshold the user stack of one is walked from now on.
+    ///
+    /// # Errors
+    /// A map could not be written.
+    pub fn set_stack_every(&mut self, every: u64) -> Result<(), CaptureError> {
+        self.tables.set_stack_every(every)
+    }
+
     /// System calls are watched no more, but where that was asked for.
     pub fn stop_bursts(&mut self) {
         self.reads.stop_bursts(&mut self.ebpf);
