@@ -13,7 +13,7 @@ use super::walk::Walker;
 use super::{Mechanism, Stage, calls, claims};
 use crate::idle::DeviceIdle;
 use crate::timeline::{Activity, GivenWait, Slice, Thread, total, union};
-use crate::trace::{Ns, Span, State, ThreadKey};
+use crate::trace::{CudaCall, Ns, Span, State, ThreadKey};
 
 /// The term of the thread that submits.
 pub(crate) const FEEDER: &str = "the feeding thread";
@@ -277,7 +277,8 @@ fn resumed(thread: &Thread, index: usize) -> Option<Ns> {
     let left = thread.off_cpu.get(first)?.left;
     let before = first.checked_sub(1).and_then(|i| thread.off_cpu.get(i)).map(|off| off.ran);
     let calls = &thread.calls[..thread.calls.partition_point(|c| c.entry < left)];
-    let waited = calls.iter().rev().take(CALLS).filter(|c| calls::synchronises(c)).find_map(|c| c.returned());
+    let waited =
+        calls.iter().rev().take(CALLS).filter(|c| calls::synchronises(c)).find_map(CudaCall::returned);
     before.into_iter().chain(waited.filter(|&at| at <= left)).max()
 }
 

@@ -155,7 +155,9 @@ pub(super) fn launching(launches: &Launches, window_ns: u64) -> String {
             share(ns, window_ns)
         )),
         None => {
-            text.push_str(" Whether the host waits for the device is not known: no call that waits was seen.")
+            text.push_str(
+                " Whether the host waits for the device is not known: no call that waits was seen.",
+            );
         }
     }
     text
