@@ -240,11 +240,24 @@ pub extern "C" fn unwind_place(slot: u32) -> u32 {
         if mapped != 0 && (*w).mapping.object != TRAMPOLINE {
             return 1;
         }
-        let Some(ip) = returned_to((*w).sp.wrapping_sub(8)) else { return mapped };
-        (*w).ip = ip;
+        for i in 0..2 {
+            let sp = (*w).sp.wrapping_add(i * PUSHED);
+            if let Some(ip) = returned_to(sp.wrapping_sub(8)) {
+                (*w).ip = ip;
+                (*w).sp = sp;
+                return unwind_mapping(slot);
+            }
+            // Only where the thread is in the trampoline itself.
+            if (*w).exact == 0 {
+                break;
+            }
+        }
     }
-    unwind_mapping(slot)
+    mapped
 }
+
+/// What the trampoline of probed returns keeps on the stack around its system call (since 6.11).
+const PUSHED: u64 = 24;
 
 /// Finds the mapping that the walk's address lies in; 0 where there is none.
 #[unsafe(no_mangle)]
