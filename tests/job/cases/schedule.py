@@ -46,14 +46,14 @@ def team_library(folder):
 
 
 def quota(run):
-    """A worker that shares its work out over as many threads as it sees processors, which spin at a barrier 1,000 times a
-    batch; the fault: the job may use 40 % of one processor."""
+    """A worker that shares its work out over as many threads as it sees processors, which spin at a barrier 300 times a
+    batch; the fault: the job may use a quarter of one processor."""
     library = team_library(run.data)
     if run.fault:
         group = Group("cpu")
-        group.quota(40_000)
+        group.quota(25_000)
         group.join()
-    pool = Pool(lambda number: ctypes.CDLL(library).team(os.cpu_count(), 1000, 60_000), workers=1)
+    pool = Pool(lambda number: ctypes.CDLL(library).team(os.cpu_count(), 300, 120_000), workers=1)
     trainer = Trainer(run.open(), 80)
     run.train(trainer, pool.next)
 
