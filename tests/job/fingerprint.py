@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Prints a hash of what a case's run depends on: of `case.py`, the case's function and what it needs of its module, and
-the modules of the folder that these import. Comments and other cases have no part in it.
+the modules of the folder that these import. Comments, what functions say of themselves, and other cases have no part in
+it.
 
     fingerprint.py FOLDER CASE
 """
@@ -12,10 +13,13 @@ import sys
 
 
 def parse(path):
-    """The statements of a file; each imports one name at most."""
+    """The statements of a file, without docstrings; each imports one name at most."""
     with open(path, encoding="utf-8") as file:
-        statements = ast.parse(file.read(), path).body
-    for statement in statements:
+        tree = ast.parse(file.read(), path)
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(node) is not None:
+            del node.body[0]
+    for statement in tree.body:
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
             yield from (type(statement)(**{**vars(statement), "names": [name]}) for name in statement.names)
         else:

@@ -51,7 +51,7 @@ def decoded_by(run, workers, depth, often, step_ms, batch=1):
 
 
 def too_few_workers(run):
-    """Each of two workers takes five or six steps' time for a batch; the fault: of 44 pictures instead of one."""
+    """Two workers that decode a picture for each batch; the fault: 44, which takes each of them six steps' time."""
     decoded_by(run, workers=2, depth=2, often=44, step_ms=40)
 
 

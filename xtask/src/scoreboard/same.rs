@@ -137,6 +137,7 @@ from helper import help
 import other
 
 def ours(run):
+    \"Does a step.\"
     step(run)
 
 def theirs(run):
@@ -166,8 +167,11 @@ CASES = {'ours': ours, 'theirs': theirs}
             |cases: &str, helper: &str, case: &str| fingerprint(folder(cases, helper).path(), case).unwrap();
         let (ours, theirs) = (of(CASES, "", "ours"), of(CASES, "", "theirs"));
         assert_ne!(ours, theirs);
-        // Their own function, a comment, and the list of cases.
-        let changed = CASES.replace("other.step(run)", "other.leap(run)  # higher");
+        // Their own function, what is said of ours, and the list of cases.
+        let changed = CASES
+            .replace("other.step(run)", "other.leap(run)")
+            .replace("Does a step.", "Steps.")
+            .replace("    step(run)", "    # Now.\n    step(run)");
         let longer = changed.replace("{'ours'", "{'new': step, 'ours'");
         assert_eq!(of(&longer, "", "ours"), ours);
         assert_ne!(of(&longer, "", "theirs"), theirs);
