@@ -11,7 +11,7 @@ use crate::trace::{
 };
 
 use super::jobs::Jobs;
-use super::schedule::Shares;
+use super::schedule::{self, Shares};
 use super::user_stacks::{self, Work};
 use super::verdicts::Verdicts;
 use super::{Mechanism, files, running, team};
@@ -40,6 +40,8 @@ pub(crate) struct Context<'a> {
     interval_words: BTreeMap<(u32, u64), (BTreeSet<ThreadKey>, u32)>,
     disks: BTreeMap<u32, &'a str>,
     shares: RefCell<TickShares>,
+    /// Whether the records of who ran instead are there, and whole.
+    pub knows_who_ran: bool,
     /// Processes that listen, or read from a connection they accepted, with the file.
     servers: BTreeMap<u32, FileId>,
     /// Processes that waited on a connection they made themselves.
@@ -79,6 +81,7 @@ impl<'a> Context<'a> {
             interval_words: BTreeMap::new(),
             disks: BTreeMap::new(),
             shares: RefCell::default(),
+            knows_who_ran: schedule::knows_who_ran(timeline),
             servers: BTreeMap::new(),
             clients: BTreeSet::new(),
             daemons: BTreeSet::new(),

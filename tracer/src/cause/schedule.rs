@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::context::Context;
 use super::jobs::is_own;
 use super::{Culprit, CulpritKind, Mechanism, groups};
-use crate::timeline::{Activity, Shorts, Thread, apportion, prefix_share};
+use crate::timeline::{Activity, Shorts, Thread, Timeline, apportion, prefix_share};
 use crate::trace::{HostTick, Loss, LossClass, OffCpu, RanInstead, Span};
 
 /// The verdict, or why there is none.
@@ -50,7 +50,7 @@ pub(crate) fn why(context: &Context<'_>, thread: &Thread, off: Option<&OffCpu>, 
 pub(crate) fn wake_ups(context: &Context<'_>, thread: &Thread, shorts: &mut Shorts, span: Span) {
     let queued = shorts.runnable_ns.saturating_sub(shorts.throttled_ns);
     let weights: Vec<u64> = shorts.blocked.iter().map(|b| b.ns).collect();
-    if queued == 0 || weights.iter().all(|&ns| ns == 0) || !knows_who_ran(context) {
+    if queued == 0 || weights.iter().all(|&ns| ns == 0) || !context.knows_who_ran {
         return;
     }
     let allowed = thread.off_cpu.last();
@@ -71,9 +71,9 @@ pub(crate) fn wake_ups(context: &Context<'_>, thread: &Thread, shorts: &mut Shor
 }
 
 /// Who ran instead is counted in the kernel's maps, which may have been full, and written down every tick.
-fn knows_who_ran(context: &Context<'_>) -> bool {
+pub(crate) fn knows_who_ran(timeline: &Timeline) -> bool {
     let lost = |l: &Loss| l.class == LossClass::WaitTotal && l.count > 0;
-    !context.timeline.ran_instead.is_empty() && !context.timeline.losses.iter().any(lost)
+    !timeline.ran_instead.is_empty() && !timeline.losses.iter().any(lost)
 }
 
 /// Who ran instead, in records that may overlap a span.

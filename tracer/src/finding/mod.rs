@@ -9,6 +9,7 @@ mod managed;
 mod model;
 mod notes;
 mod off_cpu;
+mod processors;
 mod questions;
 mod ranks;
 mod remedies;
